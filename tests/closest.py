@@ -1,20 +1,20 @@
-"""`python -m tests.closest FILES…`: the test files that can see a change of these files, the nearest first.
+"""`python -m tests.closest FILES…`: the test files that a change of these files can affect, the nearest first.
 
-A test sees a file that it imports, or that is imported by what it imports, or by a process that it starts by its name.
-For a file that is not Python they are the tests of the nearest folder that mirrors the file's.
+A test is affected by files that it imports, directly or indirectly, or that a process it starts by name imports. For a
+file that is not Python, the tests are those of the nearest folder that mirrors the file's.
 """
 
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.support.imports import ROOT, find_distances, read_imports, turn_round
+from tests.support.imports import ROOT, find_distances, invert, read_imports
 
 
 def find_closest(changed: Iterable[str]) -> list[str]:
     """Return test files: changed ones, those in folders that mirror the changes, and the others by their distance."""
     changed = [*changed]
-    distances = find_distances(turn_round(read_imports()), (file for file in changed if file.endswith(".py")))
+    distances = find_distances(invert(read_imports()), (file for file in changed if file.endswith(".py")))
     mirrors = [mirror for file in changed if (mirror := find_mirror(file))]
     seeing = {file for file in distances if is_test(file)}
     for file, mirror in zip(changed, map(find_mirror, changed), strict=True):
@@ -33,7 +33,7 @@ def is_test(file: str) -> bool:
 
 
 def find_mirror(file: str) -> str | None:
-    """Return the folder of tests that is named like the file's folder or the nearest one above it; tests/ is none."""
+    """Return the test folder named like the file's folder or its nearest parent that has one, but not tests/ itself."""
     parts = Path(file).parts
     parts = parts[1:] if parts[0] in ("tests", "services", "headrace") else parts
     for end in range(len(parts), 0, -1):

@@ -64,7 +64,7 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
 
 @pytest.fixture(autouse=True)
 def transport(request: pytest.FixtureRequest) -> Generator[None]:
-    """Services of a test whose time jumps meet in memory, unless the run names the transport of all tests."""
+    """Connect the services of a test with a jumping clock in memory, unless the run sets the transport of all tests."""
     if VARIABLE in os.environ or not is_jumping(request.node):
         yield
         return
@@ -75,15 +75,15 @@ def transport(request: pytest.FixtureRequest) -> Generator[None]:
 
 @pytest.fixture
 def h2(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of what grpcio lacks: certificates, replicas at one address, and the names of peers in errors."""
+    """For tests of features that grpcio lacks: certificates, replicas at one address, and peer names in errors."""
     monkeypatch.setenv(VARIABLE, "h2")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is there before the first test is never looked at again for garbage.
+    """Exclude the objects that exist before the first test from garbage collection.
 
-    It is half a million objects: to look at them stops the loop for as long as some tests wait.
+    They are half a million; scanning them stops the loop for as long as some tests wait.
     """
     gc.disable()
     try:
@@ -107,7 +107,7 @@ def stranger(tmp_path: Path) -> Authority:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How hard the OpenAPI document, and each RPC, is tried; `python -m trials fuzz` tries harder."""
+    """Options for the amount of fuzzing of the OpenAPI document and of each RPC; `python -m trials fuzz` raises it."""
     parser.addoption("--http-examples", type=int, default=1)
     parser.addoption("--http-phases", default="fuzzing")
     parser.addoption("--bad-requests", type=int, default=200)

@@ -1,7 +1,7 @@
-"""`make t`: what can be said in twenty seconds of what you changed since main and have not committed.
+"""`make t`: checks your uncommitted changes and those since main in twenty seconds.
 
-ruff and pyright look at changed files, pytest at ten smoke tests and then at the tests that can see the change, the
-nearest first, until the time is over. It names what it has left out: `make check` runs all.
+ruff and pyright check the changed files; pytest runs ten smoke tests and then the tests that the change can affect, the
+nearest first, until the time is over. It names the tests it omitted; `make check` runs all.
 """
 
 import signal
@@ -30,15 +30,15 @@ FILES_MAX = 30
 
 SMOKE = [
     "tests/test_protos.py::test_each_route_leads_to_one_rpc",
-    "tests/test_errors.py::test_every_reason_has_the_code_of_the_contract",
+    "tests/test_errors.py::test_every_reason_has_the_contracts_status_code",
     "tests/test_event_json.py::test_json_within_an_event_keeps_its_text",
     "tests/test_streams.py::test_an_error_in_the_readers_own_block_cancels_the_work",
     "tests/test_client.py::test_ask_gives_every_delta_in_order",
-    "tests/llm_gateway/test_count_tokens.py::test_nothing_costs_two_tokens",
-    "tests/tools/test_service.py::test_one_tool_is_got_whatever_its_case",
+    "tests/llm_gateway/test_count_tokens.py::test_an_empty_request_counts_two_tokens",
+    "tests/tools/test_service.py::test_a_tool_is_found_whatever_the_case_of_its_name",
     "tests/facade/test_service.py::test_every_grpc_code_has_an_http_status",
-    "tests/orchestrator/run/test_approval_rules.py::test_without_a_file_only_a_tools_own_definition_asks",
-    "tests/orchestrator/turn/test_asked_again.py::test_a_turn_that_has_said_nothing_is_asked_again",
+    "tests/orchestrator/run/test_approval_rules.py::test_without_a_file_only_the_tools_definition_decides",
+    "tests/orchestrator/turn/test_turn_retries.py::test_a_turn_without_deltas_is_retried",
 ]
 
 
@@ -47,7 +47,7 @@ class OutOfTime(KeyboardInterrupt):
 
 
 class TimeBudget:
-    """Leaves out tests whose turn comes when the time is over."""
+    """Skips tests that would start after the time is over."""
 
     def __init__(self, end_at: float) -> None:
         self._end_at = end_at
@@ -74,15 +74,15 @@ def main(arguments: Sequence[str]) -> int:
     codes = [run_tests([*SMOKE, *closest[:FILES_MAX]], budget, end_at)]
     for command, process in zip(commands, running, strict=True):
         codes.append(finish(command, process, end_at))
-    if left := [*budget.left_out, *closest[FILES_MAX:]]:
-        shown = ", ".join(left[:10]) + (f" and {len(left) - 10} more" if len(left) > 10 else "")
-        print(f"left out, for want of time: {shown}")
+    if remaining := [*budget.left_out, *closest[FILES_MAX:]]:
+        names = ", ".join(remaining[:10]) + (f" and {len(remaining) - 10} more" if len(remaining) > 10 else "")
+        print(f"left out, for want of time: {names}")
     print(f"{len(changed)} files changed, {time.monotonic() - started_at:.0f} s")
     return max(codes)
 
 
 def list_changed() -> list[str]:
-    """Return files that differ from where the branch has left main, and new ones; paths from the root."""
+    """Return the files that differ from the branch's base on main, and new ones, as paths from the root."""
     base = ask_git("merge-base", "HEAD", "main") or "HEAD"
     listed = ask_git("diff", "--name-only", base), ask_git("ls-files", "--others", "--exclude-standard")
     return sorted({file for files in listed for file in files.splitlines()})
@@ -117,7 +117,7 @@ def run_tests(tests: Sequence[str], budget: TimeBudget, end_at: float) -> int:
 
 
 def finish(command: Sequence[str], process: subprocess.Popen[str], end_at: float) -> int:
-    """Print what the command has said if it has failed; it is given up when all time is over."""
+    """Print the command's output if it failed; stop waiting when the time is over."""
     try:
         output, _ = process.communicate(timeout=max(0.1, end_at - time.monotonic()))
     except subprocess.TimeoutExpired:

@@ -1,7 +1,7 @@
-"""`python -m tests.run ARGUMENTS…`: pytest on all cores, and the few tests that failed once more, alone.
+"""`python -m tests.run ARGUMENTS…`: runs pytest on all cores, and then the few failed tests again, alone.
 
-CPython's runner does so with `--rerun`. A test that passes only then hangs on the machine's speed, or on others beside
-it: a defect of the test, named in the last lines, and not of what it judges.
+CPython's runner does so with `--rerun`. A test that passes only alone depends on the machine's speed or on other tests:
+a defect of the test, named in the last lines, and not of the code it tests.
 """
 
 import json

@@ -20,8 +20,8 @@ from tests.support.facade.scripted import (
     Step,
     answering,
     complete,
+    make_peer_services,
     opening,
-    served,
     text,
 )
 
@@ -32,7 +32,7 @@ async def client(folder: Path, script: Script, tools: ScriptedTools | None = Non
     settings = ServerSettings(listen=address, drain_s=0)
     async with (
         asyncio.timeout(100),
-        serving_grpc(settings, served(script, ScriptedMemory(), tools)),
+        serving_grpc(settings, make_peer_services(script, ScriptedMemory(), tools)),
         Client(address, memory_address=address, tools_address=address) as opened,
     ):
         yield opened
@@ -50,7 +50,7 @@ async def test_ask_gives_every_delta_in_order(tmp_path: Path) -> None:
     assert not request.HasField("when_busy")
 
 
-async def test_a_token_of_a_file_is_taken_without_its_line_end_and_one_that_is_none_is_told() -> None:
+async def test_a_token_is_stripped_and_an_invalid_one_is_refused_without_showing_it() -> None:
     async with Client("127.0.0.1:1", token=" abc\n") as headrace:
         with pytest.raises(ProviderUnavailable):
             await headrace.identity()
@@ -60,7 +60,7 @@ async def test_a_token_of_a_file_is_taken_without_its_line_end_and_one_that_is_n
         assert "ab" not in str(caught.value)
 
 
-async def test_what_is_uploaded_is_asked_about(tmp_path: Path) -> None:
+async def test_an_uploaded_file_can_be_referenced_in_a_question(tmp_path: Path) -> None:
     script, tools = Script(query=answering("a dot")), ScriptedTools()
     data = bytes(range(256)) * 4096
     async with client(tmp_path, script, tools) as headrace:
@@ -76,21 +76,21 @@ async def test_what_is_uploaded_is_asked_about(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("before", [[], [text(1, "a")]], ids=["before", "behind"])
-async def test_an_error_is_ours_before_and_behind_the_first_event(tmp_path: Path, before: list[Step]) -> None:
-    seen: list[Step] = []
+async def test_an_error_is_typed_before_and_after_the_first_event(tmp_path: Path, before: list[Step]) -> None:
+    received: list[Step] = []
 
     async def read(headrace: Client) -> None:
         async with headrace.ask("hi") as deltas:
             async for delta in deltas:
-                seen.append(delta)
+                received.append(delta)
 
     async with client(tmp_path, Script(query=[*before, ChatBusy("busy", runId=RUN)])) as headrace:
         with pytest.raises(ChatBusy) as caught:
             await read(headrace)
-    assert (seen, caught.value.metadata) == (before, {"runId": RUN})
+    assert (received, caught.value.metadata) == (before, {"runId": RUN})
 
 
-async def test_a_stream_that_is_cut_goes_on_behind_its_last_event(tmp_path: Path) -> None:
+async def test_a_cut_stream_resumes_after_its_last_event(tmp_path: Path) -> None:
     whole = answering("one ", "two ", "three")
     script = Script(query=[*whole[:5], ProviderUnavailable("restarting")])
     script.attaches = [[Overloaded("draining")], whole[5:6], whole[6:]]
@@ -99,7 +99,7 @@ async def test_a_stream_that_is_cut_goes_on_behind_its_last_event(tmp_path: Path
     assert [(request.run_id, request.last_seq) for request in script.requests[1:]] == [(RUN, 5), (RUN, 5), (RUN, 6)]
 
 
-async def test_a_stream_that_stays_cut_ends_as_it_was_cut(tmp_path: Path) -> None:
+async def test_a_stream_that_stays_cut_ends_with_the_original_error(tmp_path: Path) -> None:
     script = Script(query=[*opening(), ProviderUnavailable("restarting")])
     async with client(tmp_path, script):
         impatient = Client(f"unix:{tmp_path}/s.sock", reattach_s=0)
@@ -109,15 +109,15 @@ async def test_a_stream_that_stays_cut_ends_as_it_was_cut(tmp_path: Path) -> Non
     assert len(script.requests) == 1
 
 
-async def test_an_attached_stream_that_breaks_at_once_is_reopened_where_it_was(tmp_path: Path) -> None:
+async def test_an_attached_stream_that_breaks_at_once_is_reopened_at_its_position(tmp_path: Path) -> None:
     script = Script(attaches=[[ProviderUnavailable("restarting")], [complete(9)]])
     async with client(tmp_path, script) as headrace, headrace.attach(RUN, 8) as run:
         assert [event.seq async for event in run] == [9]
     assert [request.last_seq for request in script.requests] == [8, 8]
 
 
-async def test_a_run_attached_in_its_middle_refuses_to_give_its_text(tmp_path: Path) -> None:
-    """The text of a block that began before cannot be told from what the caller has read of it."""
+async def test_text_of_a_run_attached_in_its_middle_is_refused(tmp_path: Path) -> None:
+    """It cannot know which part of a block that started earlier the caller has already read."""
     script = Script(attaches=[[text(8, "two"), complete(9)]])
     async with client(tmp_path, script) as headrace, headrace.attach(RUN, 7) as run:
         with pytest.raises(ValueError, match="without last_seq"):
@@ -132,7 +132,7 @@ async def test_leaving_early_cancels_the_call(tmp_path: Path) -> None:
         await script.closed.wait()
 
 
-async def test_leaving_a_flood_unread_cancels_the_call(tmp_path: Path) -> None:
+async def test_leaving_many_events_unread_cancels_the_call(tmp_path: Path) -> None:
     script = Script(query=[text(1, "x" * 100_000)] * 2_000)
     async with client(tmp_path, script) as headrace:
         async with headrace.ask("hi") as deltas:
@@ -166,7 +166,7 @@ async def test_a_server_that_cannot_be_reached_is_provider_unavailable(tmp_path:
                 await anext(deltas)
 
 
-async def test_a_chat_goes_back_and_its_state_is_changed(tmp_path: Path) -> None:
+async def test_a_chat_is_reverted_and_its_state_updated(tmp_path: Path) -> None:
     async with client(tmp_path, Script()) as headrace:
         listed = await headrace.checkpoints(CHAT, kind="query")
         last = listed.checkpoints[0]
@@ -189,7 +189,7 @@ async def test_chats_are_copied_searched_and_deleted(tmp_path: Path) -> None:
         await headrace.delete_chat(CHAT)
 
 
-async def test_facts_are_changed_deleted_and_exported(tmp_path: Path) -> None:
+async def test_facts_are_edited_deleted_and_exported(tmp_path: Path) -> None:
     async with client(tmp_path, Script()) as headrace:
         fact = await headrace.remember("My boat is Ada.", topic="boat")
         edited = await headrace.edit_fact(fact.fact_id, text="My boat is Eva.")

@@ -1,4 +1,4 @@
-"""The calls of the two clients: the same, and each RPC that the contract names a call for has one."""
+"""Both clients have the same calls, with one for each RPC whose contract names a call."""
 
 from inspect import Parameter, isfunction, signature
 
@@ -13,7 +13,10 @@ def list_calls(kind: type[object]) -> dict[str, list[tuple[str, object, object]]
     """Return each method's parameters: name, kind, default."""
     methods = {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
     return {
-        name: [(one.name, one.kind, one.default) for one in [*signature(method).parameters.values()][1:]]
+        name: [
+            (parameter.name, parameter.kind, parameter.default)
+            for parameter in [*signature(method).parameters.values()][1:]
+        ]
         for name, method in methods.items()
         if isfunction(method)
     }
@@ -39,7 +42,7 @@ def test_arguments_are_those_of_the_contract() -> None:
     assert [name for name, _, _ in calls["schedules"]] == ["scope", "user"], "pages are the client's own affair"
 
 
-def test_an_argument_that_is_missing_or_unknown_is_told_at_the_call() -> None:
+def test_a_missing_or_unknown_argument_is_a_type_error() -> None:
     with sync_client.Client("127.0.0.1:1") as headrace:
         for wrong in ({}, {"run_id": "r", "nonsense": 1}):
             with pytest.raises(TypeError, match=r"run_id|nonsense"):

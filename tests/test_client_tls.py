@@ -1,4 +1,4 @@
-"""The client over TLS, against a real server: whom it believes, and what it shows."""
+"""The client over TLS with a real server: which servers it trusts, and which certificate it presents."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -14,12 +14,12 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.process.transport import CA, CERT, KEY
 from services.runtime.rpc.server import serving_grpc
 from tests.support.authority import Authority, Files
-from tests.support.facade.scripted import CHAT, Script, ScriptedMemory, answering, served
+from tests.support.facade.scripted import CHAT, Script, ScriptedMemory, answering, make_peer_services
 
 
 @pytest.fixture
 def server(authority: Authority, h2: None, monkeypatch: pytest.MonkeyPatch) -> Files:
-    """The server's certificate, in the environment of this process."""
+    """Issue the server's certificate and set it in this process's environment."""
     files = authority.issue("orchestrator")
     monkeypatch.setenv(CERT, files.cert)
     monkeypatch.setenv(KEY, files.key)
@@ -28,7 +28,7 @@ def server(authority: Authority, h2: None, monkeypatch: pytest.MonkeyPatch) -> F
 
 @pytest.fixture
 def mutual(server: Files, monkeypatch: pytest.MonkeyPatch) -> Files:
-    """The same, and the server asks for its callers' certificates."""
+    """Like `server`, and the server requires its callers' certificates."""
     monkeypatch.setenv(CA, server.ca)
     return server
 
@@ -37,7 +37,7 @@ def mutual(server: Files, monkeypatch: pytest.MonkeyPatch) -> Files:
 async def client(files: Files, tls: Tls | None, *, ca: str = "") -> AsyncGenerator[Client]:
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0, tls_cert=files.cert, tls_key=files.key, tls_ca=ca)
     script = Script(query=answering("a"))
-    async with asyncio.timeout(100), serving_grpc(settings, served(script, ScriptedMemory())) as running:
+    async with asyncio.timeout(100), serving_grpc(settings, make_peer_services(script, ScriptedMemory())) as running:
         (address,) = running.addresses
         async with Client(address, memory_address=address, tls=tls) as opened:
             yield opened
@@ -47,7 +47,7 @@ def showing(files: Files) -> Tls:
     return Tls(files.ca, files.cert, files.key)
 
 
-async def test_it_believes_whom_its_ca_has_signed(server: Files) -> None:
+async def test_the_client_trusts_servers_signed_by_its_ca(server: Files) -> None:
     async with client(server, Tls(server.ca)) as headrace:
         assert [agent.key for agent in await headrace.agents()] == ["helper"]
         assert (await headrace.chats()).chats[0].chat_id == CHAT
@@ -55,29 +55,33 @@ async def test_it_believes_whom_its_ca_has_signed(server: Files) -> None:
             assert len([delta async for delta in deltas]) == len(answering("a"))
 
 
-async def test_it_shows_its_certificate_to_a_server_that_asks_for_one(mutual: Files, authority: Authority) -> None:
+async def test_the_client_presents_its_certificate_to_a_server_that_requests_it(
+    mutual: Files, authority: Authority
+) -> None:
     async with client(mutual, showing(authority.issue("client")), ca=mutual.ca) as headrace:
         assert [agent.key for agent in await headrace.agents()] == ["helper"]
 
 
-@pytest.mark.parametrize("shown", ["nothing", "a stranger's certificate"])
-async def test_without_a_certificate_of_the_ca_it_is_not_let_in(shown: str, mutual: Files, stranger: Authority) -> None:
-    theirs = stranger.issue("client") if shown != "nothing" else Files("", "", "")
+@pytest.mark.parametrize("presented", ["nothing", "a stranger's certificate"])
+async def test_a_client_without_a_certificate_of_the_ca_is_refused(
+    presented: str, mutual: Files, stranger: Authority
+) -> None:
+    theirs = stranger.issue("client") if presented != "nothing" else Files("", "", "")
     async with client(mutual, Tls(mutual.ca, theirs.cert, theirs.key), ca=mutual.ca) as headrace:
         with pytest.raises(ProviderUnavailable):
             await headrace.agents()
 
 
-async def test_with_a_services_certificate_it_may_do_what_that_service_may(mutual: Files, authority: Authority) -> None:
+async def test_a_client_with_a_services_certificate_has_only_that_services_rights(
+    mutual: Files, authority: Authority
+) -> None:
     async with client(mutual, showing(authority.issue("llm_gateway")), ca=mutual.ca) as headrace:
         with pytest.raises(PermissionDenied):
             await headrace.agents()
 
 
 @pytest.mark.parametrize("believed", ["a stranger", "everybody's CAs", "plain text"])
-async def test_a_server_that_it_does_not_believe_is_not_spoken_to(
-    believed: str, server: Files, stranger: Authority
-) -> None:
+async def test_an_untrusted_server_receives_no_call(believed: str, server: Files, stranger: Authority) -> None:
     tls = {"a stranger": Tls(stranger.issue("client").ca), "everybody's CAs": Tls(), "plain text": None}[believed]
     async with client(server, tls) as headrace:
         with pytest.raises(ProviderUnavailable):
@@ -86,7 +90,7 @@ async def test_a_server_that_it_does_not_believe_is_not_spoken_to(
 
 @pytest.mark.parametrize("name", ["ca", "cert", "key"])
 @pytest.mark.parametrize("content", [None, b"nonsense"])
-async def test_files_that_cannot_be_used_are_named_when_it_is_opened(
+async def test_unusable_certificate_files_are_named_when_the_client_opens(
     name: str, content: bytes | None, server: Files
 ) -> None:
     path = Path(getattr(server, name))
@@ -97,6 +101,6 @@ async def test_files_that_cannot_be_used_are_named_when_it_is_opened(
 
 
 @pytest.mark.parametrize("half", [{"certificate": "x"}, {"key": "x"}])
-def test_a_certificate_without_its_key_is_a_mistake(half: dict[str, str]) -> None:
+def test_a_certificate_without_its_key_is_refused(half: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="both or neither"):
         Tls(**half)

@@ -1,4 +1,4 @@
-"""The client's errors where no server is: each names the address and the cause."""
+"""The client's errors when it reaches no server; each names the address and the cause."""
 
 import asyncio
 import socket
@@ -17,12 +17,12 @@ from services.runtime.process.transport import CA, CERT, KEY, VARIABLE
 from services.runtime.rpc.server import serving_grpc
 from tests.support.authority import Authority, Files
 from tests.support.contract import make_services
-from tests.support.facade.scripted import Script, ScriptedMemory, answering, served
+from tests.support.facade.scripted import Script, ScriptedMemory, answering, make_peer_services
 from tests.support.web_server import serving_web
 
 
 async def fail(address: str, tls: Tls | None = None) -> str:
-    """What each way to call says, which must be the same."""
+    """Return the error message, which must be the same for every kind of call."""
     async with asyncio.timeout(100), Client(address, tls=tls) as headrace:
         with pytest.raises(ProviderUnavailable) as unary:
             await headrace.agents()
@@ -40,18 +40,18 @@ def pick_free_port() -> int:
         return free.getsockname()[1]
 
 
-async def test_a_port_where_nobody_listens() -> None:
+async def test_a_port_without_a_listener_is_named() -> None:
     address = f"127.0.0.1:{pick_free_port()}"
     assert (await fail(address)).startswith(f"grpc: nothing listens at {address}: ")
 
 
-async def test_the_blocking_client_says_the_same() -> None:
+async def test_the_sync_client_reports_the_same_error() -> None:
     address = f"127.0.0.1:{pick_free_port()}"
     with SyncClient(address) as headrace, pytest.raises(ProviderUnavailable, match=f"nothing listens at {address}: "):
         await asyncio.to_thread(headrace.agents)
 
 
-async def test_a_port_of_http() -> None:
+async def test_an_http_port_is_recognized() -> None:
     async def answer(request: web.Request) -> web.Response:
         return web.Response(text=request.path)
 
@@ -63,7 +63,7 @@ async def test_a_port_of_http() -> None:
         assert (await fail(address, Tls())).startswith(f"grpc: {address} speaks no TLS: ")
 
 
-async def test_a_port_of_another_service() -> None:
+async def test_a_port_of_another_service_is_recognized() -> None:
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
     memory = make_services(MemoryService=ScriptedMemory())
     async with serving_grpc(settings, memory) as running, Client(running.addresses[0]) as headrace:
@@ -75,11 +75,11 @@ async def test_a_port_of_another_service() -> None:
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:7001", "https://desk.example", "127.0.0.1:7001/api", ""])
-async def test_an_address_of_another_form(address: str) -> None:
+async def test_a_malformed_address_is_named(address: str) -> None:
     assert (await fail(address)).startswith(f"grpc: {address or repr('')} is no address: write host:port")
 
 
-async def test_a_name_without_an_address() -> None:
+async def test_an_unresolvable_name_is_named() -> None:
     assert (await fail("nobody.invalid:7001")) == "grpc: the name in nobody.invalid:7001 has no address"
 
 
@@ -89,11 +89,11 @@ async def serving_tls(files: Files, monkeypatch: pytest.MonkeyPatch, *, ca: str 
     for name, value in ((VARIABLE, "h2"), (CERT, files.cert), (KEY, files.key), (CA, ca)):
         monkeypatch.setenv(name, value)
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0, tls_cert=files.cert, tls_key=files.key, tls_ca=ca)
-    async with serving_grpc(settings, served(Script(query=answering("a")), ScriptedMemory())) as running:
+    async with serving_grpc(settings, make_peer_services(Script(query=answering("a")), ScriptedMemory())) as running:
         yield running.addresses[0]
 
 
-async def test_tls_that_does_not_match(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tls_mismatch_is_explained(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     files = authority.issue("orchestrator")
     async with serving_tls(files, monkeypatch) as address:
         assert (await fail(address)) == f"grpc: {address} closed the connection: does it speak TLS (tls=Tls())?"
@@ -102,7 +102,9 @@ async def test_tls_that_does_not_match(authority: Authority, monkeypatch: pytest
         )
 
 
-async def test_a_server_that_wants_a_certificate(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_requires_a_certificate_is_named(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = authority.issue("orchestrator")
     async with serving_tls(files, monkeypatch, ca=files.ca) as address:
         assert address in await fail(address, Tls(files.ca))

@@ -1,4 +1,4 @@
-"""What the options of the protos say can be, and nobody lists the services a second time."""
+"""The options of the protos are consistent, and no code has its own list of the services."""
 
 import ast
 import re
@@ -23,7 +23,7 @@ MODULES = {Path(file.name).stem + "_pb2" for file in FILES}
 
 
 @EVERY
-def test_an_rpc_says_who_answers_and_who_may_call(rpc: Rpc) -> None:
+def test_an_rpc_declares_its_server_and_its_callers(rpc: Rpc) -> None:
     assert rpc.server in SUITE
     assert rpc.callers
     assert rpc.callers <= SUITE | {CLIENT}
@@ -31,12 +31,12 @@ def test_an_rpc_says_who_answers_and_who_may_call(rpc: Rpc) -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES.values(), ids=lambda service: service.name)
-def test_an_rpc_is_public_only_if_it_says_so_itself(service: ServiceDescriptor) -> None:
+def test_an_rpc_is_public_only_by_its_own_option(service: ServiceDescriptor) -> None:
     assert {*service.GetOptions().Extensions[common_pb2.default_callers]} <= SUITE
 
 
 @EVERY
-def test_the_clients_call_has_fields_that_there_are(rpc: Rpc) -> None:
+def test_a_client_call_refers_only_to_existing_fields(rpc: Rpc) -> None:
     if (call := rpc.client) is None:
         return
     assert CLIENT in rpc.callers
@@ -49,7 +49,7 @@ def test_the_clients_call_has_fields_that_there_are(rpc: Rpc) -> None:
 
 
 def find_lists(source: str) -> Iterator[set[str]]:
-    """Yield the services, by name or by module, of each list that has more than one."""
+    """Yield the services, by name or by module, that each list in the source names."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.List | ast.Tuple | ast.Set):
             yield {name for item in node.elts if (name := find_service(ast.unparse(item)))}
@@ -70,7 +70,7 @@ def test_every_list_of_services_is_derived() -> None:
     assert listed == {}
 
 
-def test_a_list_of_services_would_be_found() -> None:
+def test_the_check_detects_a_list_of_services() -> None:
     for source in (
         "OF_MEMORY = ('AuditService', 'KeyService', 'MemoryService')",
         "names = [f'headrace.v1.{name}Service' for name in ('Agent', 'Gate', 'Data')]",

@@ -1,4 +1,4 @@
-"""The error table, held against the table of the HTTP contract, and the way over the wire and back."""
+"""The error classes match the table of the HTTP contract and survive a round trip over the wire."""
 
 import grpc
 import pytest
@@ -37,7 +37,7 @@ def rpc_error(code: grpc.StatusCode, status: status_pb2.Status | None = None) ->
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*details))
 
 
-def test_every_reason_has_the_code_of_the_contract() -> None:
+def test_every_reason_has_the_contracts_status_code() -> None:
     expected = {reason: code for code, reasons in TABLE.items() for reason in reasons.split()}
     assert {reason: cls.code for reason, cls in BY_REASON.items()} == expected
 
@@ -56,7 +56,7 @@ def test_a_class_is_well_formed(cls: type[HeadraceError]) -> None:
 
 
 @each_class
-def test_an_error_comes_back_as_it_was_sent(cls: type[HeadraceError]) -> None:
+def test_an_error_survives_the_wire_unchanged(cls: type[HeadraceError]) -> None:
     sent = cls("what 水 happened", retry_after_s=2.25, runId="r-1", maxTokens=8192)
     status = to_status(sent)
     for back in (from_status(status), from_rpc_error(rpc_error(cls.code, status))):
@@ -68,7 +68,7 @@ def test_an_error_comes_back_as_it_was_sent(cls: type[HeadraceError]) -> None:
 
 
 @each_class
-def test_the_wire_says_whether_trying_again_may_help(cls: type[HeadraceError]) -> None:
+def test_the_status_details_state_whether_a_retry_may_help(cls: type[HeadraceError]) -> None:
     info = error_details_pb2.ErrorInfo()
     (detail,) = to_status(cls("m")).details
     assert detail.Unpack(info)
@@ -76,7 +76,7 @@ def test_the_wire_says_whether_trying_again_may_help(cls: type[HeadraceError]) -
     assert info.metadata["retriable"] == ("true" if cls.retriable else "false")
 
 
-def test_a_long_text_is_cut_and_shows_it() -> None:
+def test_a_long_text_is_truncated_with_an_ellipsis() -> None:
     back = from_status(to_status(InvalidRequest("水" * 401, field="x" * 401, rule="y" * 400)))
     assert back is not None
     assert back.message == "水" * 399 + "…"
@@ -110,18 +110,18 @@ def foreign(reason: str, domain: str) -> status_pb2.Status:
         foreign("A_REASON_OF_TOMORROW", "headrace"),
     ],
 )
-def test_a_status_of_somebody_else_is_none(status: status_pb2.Status) -> None:
+def test_a_foreign_status_is_not_decoded(status: status_pb2.Status) -> None:
     assert from_status(status) is None
     assert from_rpc_error(rpc_error(Code.UNAVAILABLE, status)) is None
 
 
 def test_details_that_cannot_be_read_do_not_hide_the_status() -> None:
     trailers = grpc.aio.Metadata(("grpc-status-details-bin", b"\xff\xff"))
-    for code, told in ((Code.UNAVAILABLE, errors.ProviderUnavailable), (Code.INTERNAL, type(None))):
-        assert isinstance(from_rpc_error(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailers)), told)
+    for code, expected in ((Code.UNAVAILABLE, errors.ProviderUnavailable), (Code.INTERNAL, type(None))):
+        assert isinstance(from_rpc_error(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailers)), expected)
 
 
-def test_a_peer_that_is_gone_is_an_unavailable_provider_and_other_codes_are_none() -> None:
+def test_only_the_code_unavailable_becomes_provider_unavailable() -> None:
     assert isinstance(from_rpc_error(rpc_error(Code.UNAVAILABLE)), errors.ProviderUnavailable)
     others = [code for code in Code if code is not Code.UNAVAILABLE]
     assert [from_rpc_error(rpc_error(code)) for code in others] == [None] * len(others)

@@ -1,4 +1,4 @@
-"""Reading events in their JSON form: what json_form writes comes back as it was."""
+"""Parsing events from JSON: events written by json_form are read back unchanged."""
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
@@ -10,7 +10,7 @@ from tests.support.messages import PAYLOADS, filled
 
 
 @pytest.mark.parametrize("field", PAYLOADS, ids=lambda field: field.name)
-def test_every_event_comes_back_as_it_was(field: FieldDescriptor) -> None:
+def test_every_event_survives_a_round_trip_through_json(field: FieldDescriptor) -> None:
     delta = agent_pb2.AgentDelta(seq=2**64 - 1, timestamp=8)
     assert field.message_type is not None
     getattr(delta, field.name).CopyFrom(filled(field.message_type))
@@ -29,7 +29,7 @@ def test_json_within_an_event_keeps_its_text() -> None:
     assert parse_event(text).tool_snapshot.arguments == arguments
 
 
-def test_a_newer_event_has_no_payload_and_newer_fields_are_left_out() -> None:
+def test_unknown_event_types_have_no_payload_and_unknown_fields_are_ignored() -> None:
     newer = parse_event(b'{"seq":7,"type":"some.thing","x":[{}],"subagentId":"s","timestamp":8}')
     assert newer == agent_pb2.AgentDelta(seq=7, timestamp=8, subagent_id="s")
     known = parse_event('{"seq":7,"type":"content.delta","contentId":"c","delta":"d","x":{},"timestamp":8}')
@@ -51,6 +51,6 @@ null
 
 
 @pytest.mark.parametrize("text", [*NO_EVENTS.split("\n"), b"\xff", "[" * 100_000])
-def test_what_is_no_event_is_refused(text: str | bytes) -> None:
+def test_an_invalid_event_is_refused(text: str | bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - of any kind
         parse_event(text)

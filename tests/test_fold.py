@@ -1,4 +1,4 @@
-"""The public fold against the cases that readers in other languages are held to as well."""
+"""The public fold on the cases that readers in other languages are tested with, too."""
 
 import json
 import subprocess
@@ -16,13 +16,13 @@ CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "fold_cases.js
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_the_events_of_a_case_lead_to_its_state(case: dict[str, Any]) -> None:
+def test_the_events_of_a_case_fold_to_its_state(case: dict[str, Any]) -> None:
     deltas = [parse_event(json.dumps(event, ensure_ascii=False, separators=(",", ":"))) for event in case["events"]]
     assert describe_fold(fold_events(deltas)) == case["state"]
     assert list(describe_fold(fold_events(deltas))["blocks"]) == list(case["state"]["blocks"])
 
 
-def test_it_needs_what_the_light_client_brings_and_nothing_more() -> None:
+def test_the_fold_imports_only_what_the_light_client_needs() -> None:
     code = "import sys, headrace.client, headrace.event_json, headrace.runs.fold; print(*sorted(sys.modules))"
     printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     ours = {name for name in printed.split() if name.startswith(("headrace.", "services"))}

@@ -1,4 +1,4 @@
-"""What is done to the lines of an export is found, and the first line that it is done to is named."""
+"""Tampering with the lines of an export is detected, and the first changed line is named."""
 
 import json
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def replace_by(lines: list[str]) -> list[str]:
 
 
 def rewrite_one(lines: list[str]) -> list[str]:
-    """Change a line, and give it the hash that is right for it."""
+    """Change a line and recompute its hash."""
     record = json.loads(lines[2]) | {"by": "eve"}
     previous = record.pop("previous")
     del record["hash"]
@@ -66,7 +66,7 @@ DONE: dict[str, tuple[Callable[[list[str]], list[str]], int, str]] = {
 
 
 @pytest.mark.parametrize("case", DONE)
-def test_the_first_line_that_is_not_as_it_was_written_is_named(case: str) -> None:
+def test_the_first_tampered_line_is_named(case: str) -> None:
     lines = write(STEPS)
     assert not verify_lines(lines).problem
     change, number, problem = DONE[case]
@@ -81,7 +81,7 @@ def test_only_the_canonical_form_counts() -> None:
     assert (report.problem, report.lines, report.last_hash) == ("", 5, json.loads(lines[-1])["hash"])
 
 
-def test_a_line_of_the_log_that_forgets_up_to_no_number_is_none_that_was_written() -> None:
+def test_a_log_line_that_forgets_up_to_no_number_is_reported() -> None:
     verifier = LogVerifier()
     verifier.add_lines([chain_line(FIRST, {"seq": 1, "event": FORGOTTEN, "before": "x"})[0]])
     assert verifier.finish().problem == "line 1, after number 0, forgets up to no number"

@@ -1,5 +1,5 @@
-"""The arrows of the architecture, read from the source: who imports whom, who makes servers, who reads the
-environment."""
+"""The architecture's dependency rules, checked on the source: imports, where servers are created, and where the
+environment is read."""
 
 import re
 import sys
@@ -162,8 +162,8 @@ FIRST = Path("services/__init__.py")
 
 
 def may_import(file: Path, name: str) -> bool:
-    """headrace ← services.runtime ← each service; a service uses another's stub. The suite starts them, and what checks
-    configurations reads files as each of them does."""
+    """headrace ← services.runtime ← each service; a service uses another's stub. The suite may import all services to
+    start them, and config_check to read files as each of them does."""
     top, service = [*name.split("."), ""][:2]
     if file.parts[:2] == ("services", "config_check"):
         return top != "tests"
@@ -183,7 +183,7 @@ def test_imports_follow_the_arrows() -> None:
 
 
 def find_room(part: str, file: str) -> str:
-    """The row of the part's table that a file belongs to: the most exact one."""
+    """Return the most specific row of the part's table that a file belongs to."""
     inside = file.removeprefix(f"{part}/")
     rows = [row for row in ROOMS[part] if inside == row or inside.startswith(f"{row}/")]
     return max(rows, key=len, default=".")
@@ -191,7 +191,7 @@ def find_room(part: str, file: str) -> str:
 
 @cache
 def resolve_module(name: str) -> str | None:
-    """The source file that an imported name comes from; None: it is not ours."""
+    """Return the source file of an imported name, or None if it is not ours."""
     for path in (Path("/".join(name.split("."))), Path("/".join(name.split(".")[:-1]))):
         for file in (Path(f"{path}.py"), path / "__init__.py"):
             if (ROOT / file).is_file():
@@ -209,15 +209,15 @@ def find_upward_imports(part: str) -> list[str]:
     return upward
 
 
-def test_imports_within_a_part_go_downwards() -> None:
+def test_imports_within_a_part_go_only_downwards() -> None:
     assert [line for part in ROOMS for line in find_upward_imports(part)] == []
     folders = {str(file.parent) for file in FILES}
     rows = {f"{part}/{row}" for part, rows in ROOMS.items() for row in rows if row != "."}
     assert [row for row in rows if row not in folders and not (ROOT / row).is_file()] == []
 
 
-def find_circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
-    """The strongly connected parts of a graph that have more than one node."""
+def find_cycles(graph: Mapping[str, set[str]]) -> list[set[str]]:
+    """Return the strongly connected components with more than one node."""
     reach = {start: find_reachable(graph, start) for start in graph}
     circles = {frozenset(other for other in reach[start] if start in reach[other]) for start in graph}
     return [{*circle} for circle in circles if len(circle) > 1]
@@ -225,11 +225,11 @@ def find_circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
 
 def find_reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
     reached: set[str] = set()
-    rest = [start]
-    while rest:
-        new = graph[rest.pop()] - reached
+    pending = [start]
+    while pending:
+        new = graph[pending.pop()] - reached
         reached |= new
-        rest += new
+        pending += new
     return reached
 
 
@@ -238,11 +238,11 @@ def test_files_do_not_import_each_other_in_circles() -> None:
     graph = {
         file: {name for name in map(resolve_module, read(Path(file)).imports) if name in sources} for file in sources
     }
-    circles = [circle for circle in find_circles(graph) if len(circle) > CIRCLE_FILES_MAX]
+    circles = [circle for circle in find_cycles(graph) if len(circle) > CIRCLE_FILES_MAX]
     assert {file for circle in circles for file in circle} == IN_CIRCLES
 
 
-def test_no_file_uses_the_private_names_of_others() -> None:
+def test_no_file_uses_private_names_of_other_files() -> None:
     files = [
         file
         for file in FILES
@@ -251,7 +251,7 @@ def test_no_file_uses_the_private_names_of_others() -> None:
     assert {use for file in files for use in read(file).private} == PRIVATE_LEFT
 
 
-def test_a_folder_of_a_part_is_taken_in_at_a_glance() -> None:
+def test_a_folder_of_a_part_has_few_files() -> None:
     counts = Counter(str(file.parent) for file in FILES if file.name != "__init__.py" and find_part(file))
     assert {folder: count for folder, count in counts.items() if count > ROOM_FILES_MAX} == {}
 
@@ -260,7 +260,7 @@ def find_part(file: Path) -> str | None:
     return next((part for part in ROOMS if str(file).startswith(f"{part}/")), None)
 
 
-def test_what_is_imported_is_declared() -> None:
+def test_every_imported_package_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     lines = [*project["dependencies"], *extras["cloud"], *extras["data"], *extras["documents"]]
@@ -271,18 +271,18 @@ def test_what_is_imported_is_declared() -> None:
     assert [name for name in sorted(used) if not declared & {*map(canonicalize_name, packages.get(name, ()))}] == []
 
 
-def test_the_runtime_knows_no_service() -> None:
+def test_the_runtime_imports_no_service() -> None:
     runtime = [file for file in FILES if file.parts[1] == "runtime"]
     used = {name for file in runtime for name in read(file).imports if name.startswith("services.")}
     assert {name.split(".")[1] for name in used} == {"runtime"}
 
 
-def test_servers_and_channels_are_made_in_one_place() -> None:
+def test_servers_and_channels_are_created_in_one_place() -> None:
     others = [file for file in FILES if str(file) not in TRANSPORT and file.parts[:2] != ("headrace", "v1")]
     assert [f"{file}: {name}" for file in others for name in read(file).names if name.endswith(MAKERS)] == []
 
 
-def test_the_environment_is_read_at_the_start_only() -> None:
+def test_the_environment_is_read_only_at_startup() -> None:
     others = [file for file in FILES if file.name not in START and file != FIRST]
     others = [file for file in others if file.parts[:2] != ("headrace", "cli")]
     assert [str(file) for file in others if ENVIRONMENT & read(file).names] == []
@@ -294,8 +294,8 @@ def test_every_service_has_the_same_shape() -> None:
         assert {"__main__.py", "config.py", "service.py"} <= present, service
 
 
-def test_the_checks_see_what_they_look_for() -> None:
-    assert find_circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
+def test_the_checks_detect_violations() -> None:
+    assert find_cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
     assert read(Path(PRIVATE_SHIM)).private
     assert any(name.endswith(MAKERS) for name in read(Path("services/runtime/rpc/server.py")).names)
     assert ENVIRONMENT & read(Path("services/runtime/process/program.py")).names
@@ -312,7 +312,7 @@ MODE_SOURCES = ("services.orchestrator.mode_api.", "services.orchestrator.modes.
 """What modes may import of the orchestrator: their API, each other, and what agent files say."""
 
 
-def test_built_in_modes_use_the_api_that_operators_have() -> None:
+def test_built_in_modes_use_only_the_operators_api() -> None:
     modes = [file for file in FILES if str(file).startswith(MODES)]
     used = {(str(file), name) for file in modes for name in read(file).imports if name.startswith("services.")}
     assert [use for use in sorted(used) if not use[1].startswith(MODE_SOURCES)] == []
@@ -323,12 +323,12 @@ OF_A_TEST = re.compile(r"^\s*(?:from|import) (tests(?:\.\w+)*\.(?:test_\w+|conft
 MAY_BIND_IT = re.compile(r"\b(?:as|for) it\b|\bit(?:,| =|: )")
 
 
-def test_what_tests_share_is_in_no_test_module_and_in_no_conftest() -> None:
+def test_tests_import_nothing_from_test_modules_and_conftests() -> None:
     found = {str(file): OF_A_TEST.findall((ROOT / file).read_text()) for file in TESTS}
     assert {file: names for file, names in found.items() if names} == {}
 
 
-def test_variables_have_names_of_the_field() -> None:
+def test_no_test_variable_is_named_it() -> None:
     # Only a file that may have one is parsed: to parse all tests takes longer than all other rules together.
     files = [file for file in TESTS if MAY_BIND_IT.search((ROOT / file).read_text())]
     assert [str(file) for file in files if "it" in read(file).bound] == []

@@ -1,6 +1,6 @@
-"""Rules of the contract that a machine can hold every RPC and field to.
+"""Rules of the contract that can be checked for every RPC and field.
 
-buf checks style and comments; this checks what only we know.
+buf checks style and comments; these tests check our own rules.
 """
 
 import re
@@ -20,7 +20,7 @@ JSON_BY_NATURE = {"params", "payload", "arguments", "tool_params", "param", "det
 
 
 def messages(*roots: Descriptor) -> dict[str, Descriptor]:
-    """`roots`, and the messages of ours that their fields hold, at any depth."""
+    """Return `roots` and our messages nested in their fields, at any depth."""
     found, waiting = dict[str, Descriptor](), list(roots)
     while waiting:
         message = waiting.pop()
@@ -59,7 +59,7 @@ def test_each_route_leads_to_one_rpc() -> None:
     ] == []
 
 
-def test_a_body_is_taken_whole_and_an_answers_body_is_a_field_of_it() -> None:
+def test_a_request_body_is_the_message_and_a_response_body_one_of_its_fields() -> None:
     for method in RPCS.values():
         rule = method.GetOptions().Extensions[HTTP]
         whole = "payload" if method.name == "ReceiveWebhook" else "*"  # whose signature is of the body as it came
@@ -70,12 +70,12 @@ def test_a_body_is_taken_whole_and_an_answers_body_is_a_field_of_it() -> None:
 
 
 def payloads() -> dict[str, Descriptor]:
-    """The payloads of AgentDelta by their fields' names."""
+    """Return the payloads of AgentDelta by field name."""
     fields = agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields
     return {field.name: field.message_type for field in fields if field.message_type is not None}
 
 
-def test_a_payload_of_an_event_has_its_messages_name() -> None:
+def test_an_event_payload_field_is_named_after_its_message() -> None:
     for name, message in payloads().items():
         assert message.name == name.replace("_", " ").title().replace(" ", "")
 
@@ -88,7 +88,7 @@ def test_an_events_fields_do_not_collide_with_the_envelope() -> None:
     assert {found for found in collisions if found[0] in envelope} == allowed
 
 
-def test_what_is_json_by_nature_is_embedded_as_json_and_text_is_not() -> None:
+def test_json_fields_of_events_are_embedded_as_json_and_text_is_not() -> None:
     for field in fields(agent_pb2.AgentDelta.DESCRIPTOR):
         if field.name in JSON_BY_NATURE:
             assert rules_of(field).json, field.full_name
@@ -96,7 +96,7 @@ def test_what_is_json_by_nature_is_embedded_as_json_and_text_is_not() -> None:
             assert not rules_of(field).json, field.full_name
 
 
-def test_a_rule_stands_only_where_it_can_be_checked() -> None:
+def test_a_field_rule_is_set_only_where_it_can_be_checked() -> None:
     for owner, field in [(message, field) for message in ALL_MESSAGES for field in message.fields]:
         rules = rules_of(field)
         if rules.json or rules.uuid or rules.words or rules.bytes_max:
@@ -113,8 +113,8 @@ def test_a_rule_stands_only_where_it_can_be_checked() -> None:
 @pytest.mark.parametrize(
     "method", [method for method in RPCS.values() if route(method)], ids=lambda method: method.name
 )
-def test_everything_that_a_caller_outside_can_send_has_a_bound(method: MethodDescriptor) -> None:
-    """JSON counts as bound: its depth is, and its size is that of a message."""
+def test_every_field_an_outside_caller_can_send_is_bounded(method: MethodDescriptor) -> None:
+    """JSON counts as bounded: its depth is limited, and its size by that of the message."""
     for field in fields(method.input_type):
         rules = rules_of(field)
         if field.is_repeated:
@@ -130,6 +130,6 @@ def test_ids_of_chats_and_runs_in_requests_are_uuids(method: MethodDescriptor) -
             assert rules_of(field).uuid, field.full_name
 
 
-def test_an_enum_would_have_to_be_argued_for() -> None:
+def test_the_contract_has_no_enums() -> None:
     """Words with a fixed set of values are strings, in the contract and in JSON alike."""
     assert [name for file in FILES for name in file.enum_types_by_name] == []

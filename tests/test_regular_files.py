@@ -1,4 +1,4 @@
-"""Definition files that are none: a pipe without a writer, an endless device, a folder; and every reader of them."""
+"""Definition files that are not regular files: a pipe without a writer, an endless device, a folder."""
 
 import asyncio
 import os
@@ -46,7 +46,7 @@ def put(path: Path, kind: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_regular_file_is_refused_by_name(tmp_path: Path, kind: str) -> None:
+def test_a_path_that_is_no_regular_file_is_refused_by_name(tmp_path: Path, kind: str) -> None:
     path = put(tmp_path / "thing", kind)
     with pytest.raises(OSError, match=f"not a regular file: '{path}'"):
         read_regular_file(path, 100)
@@ -202,7 +202,7 @@ def read_simulator_script(folder: Path, kind: str) -> str:
         read_simulator_script,
     ],
 )
-def test_every_reader_of_definitions_refuses_what_is_no_file_and_takes_no_memory(
+def test_every_definition_reader_refuses_irregular_files_in_bounded_memory(
     tmp_path: Path, read: Callable[[Path, str], str], kind: str
 ) -> None:
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

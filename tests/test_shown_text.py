@@ -1,4 +1,4 @@
-"""What would hide or reorder text is visible, in Python and in the console alike."""
+"""Characters that hide or reorder text are made visible, in Python and in the console alike."""
 
 import json
 import shutil
@@ -25,12 +25,12 @@ INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Zs", "Zl", "Zp"})
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_text_that_hides_or_moves_is_escaped_and_right_to_left_letters_are_isolated(case: dict[str, Any]) -> None:
+def test_hiding_and_reordering_characters_are_escaped_and_rtl_text_is_isolated(case: dict[str, Any]) -> None:
     assert isolate(make_visible(case["text"])) == case["shown"]
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="NOTICE: Node is not installed: the console's is NOT tried")
-def test_the_console_shows_the_same() -> None:
+def test_the_console_escapes_text_alike() -> None:
     module = ROOT / "services/facade/console/static/elements/shown_text.js"
     command = ["node", "--experimental-default-type=module", "--input-type=module", "-e", SHOW, str(module)]
     given = json.dumps([case["text"] for case in CASES])
@@ -38,24 +38,24 @@ def test_the_console_shows_the_same() -> None:
     assert json.loads(shown) == [case["shown"] for case in CASES]
 
 
-def test_no_character_of_unicode_is_shown_that_has_no_looks_of_its_own() -> None:
+def test_every_invisible_unicode_character_is_escaped() -> None:
     everything = [chr(code) for code in range(sys.maxunicode + 1)]
     hidden = {char for char in everything if unicodedata.category(char) in INVISIBLE} - {" ", "\t", "\n"}
     assert [char for char in hidden if make_visible(char) == char] == []
 
 
-def test_escaped_json_has_the_value_that_it_had() -> None:
+def test_escaped_json_keeps_its_value() -> None:
     value = {f"k\u202e{at}": [case["text"]] for at, case in enumerate(CASES)}
     assert json.loads(make_visible(json.dumps(value, ensure_ascii=False))) == value
 
 
-def test_spaces_that_would_push_arguments_out_of_sight_are_escaped() -> None:
+def test_long_runs_of_spaces_in_arguments_are_escaped() -> None:
     value = {"command": "ls" + " " * 3000 + "; rm -rf ~", "indented": "\n" + " " * 40 + "x"}
     shown = make_arguments_visible(json.dumps(value, indent=2))
     assert (json.loads(shown), " " * 41 in shown) == (value, False)
 
 
-def test_a_cut_says_how_much_is_missing() -> None:
+def test_a_shortened_line_states_how_much_is_missing() -> None:
     assert shorten_line("a\u202e b\n c", 100) == "a\\u202e b c"
     assert shorten_line("x" * 1500 + "y", 500) == "x" * 500 + "… (1,001 more characters)"
     assert shorten_line("x" * SHOWN_CHARS_MAX, SHOWN_CHARS_MAX) == "x" * SHOWN_CHARS_MAX

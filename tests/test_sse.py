@@ -1,4 +1,4 @@
-"""The byte-level SSE reader: every form the format allows, cut at every byte."""
+"""The byte-level SSE reader: every form that the format allows, split at every byte."""
 
 import pytest
 from hypothesis import given
@@ -37,7 +37,7 @@ def frames(*chunks: bytes, size_bytes_max: int = 1 << 20) -> list[SseFrame]:
         (b"", []),
     ],
 )
-def test_reads_every_form_whole_and_byte_by_byte(stream: bytes, expected: list[SseFrame]) -> None:
+def test_every_form_is_read_whole_and_byte_by_byte(stream: bytes, expected: list[SseFrame]) -> None:
     assert frames(stream) == expected
     assert frames(*[stream[i : i + 1] for i in range(len(stream))]) == expected
 
@@ -53,7 +53,7 @@ def test_any_split_gives_the_same_frames(pieces: list[bytes], data: st.DataObjec
     assert frames(*chunks) == frames(stream)
 
 
-def test_a_frame_is_given_with_its_last_byte_not_later() -> None:
+def test_a_frame_is_yielded_with_its_last_byte() -> None:
     reader = SseReader()
     assert list(reader.feed(b"data: a\n")) == []
     assert list(reader.feed(b"\n")) == [SseFrame(b"a")]
@@ -61,7 +61,7 @@ def test_a_frame_is_given_with_its_last_byte_not_later() -> None:
     assert list(reader.feed(b"\ndata: c\n\n")) == [SseFrame(b"c")]
 
 
-def test_a_frame_of_exactly_the_limit_passes_and_one_byte_more_does_not() -> None:
+def test_a_frame_of_the_size_limit_is_accepted_and_a_larger_one_refused() -> None:
     limit = 1 << 20
     largest = b"data: " + b"x" * (limit - 6)
     assert len(frames(largest + b"\n\n")[0].data) == limit - 6
@@ -69,14 +69,14 @@ def test_a_frame_of_exactly_the_limit_passes_and_one_byte_more_does_not() -> Non
         frames(largest + b"x\n\n")
 
 
-def test_an_endless_line_is_refused_before_it_fills_the_memory() -> None:
+def test_an_endless_line_is_refused_at_the_size_limit() -> None:
     reader = SseReader(size_bytes_max=100)
     assert list(reader.feed(b"x" * 100)) == []
     with pytest.raises(BadFrame):
         list(reader.feed(b"x"))
 
 
-def test_frames_before_a_too_large_one_are_given() -> None:
+def test_frames_before_a_too_large_one_are_yielded() -> None:
     reader = SseReader(size_bytes_max=20)
     read = reader.feed(b"data: a\n\n" + b"x" * 30)
     assert next(read) == SseFrame(b"a")

@@ -1,4 +1,4 @@
-"""Readers of a stream that fail, are cancelled, or come to a status of others; tests/test_client.py has the rest."""
+"""Stream readers that fail, are cancelled, or receive a foreign status; tests/test_client.py has the other cases."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ async def test_cancelling_the_reader_cancels_the_work() -> None:
             await reader
 
 
-async def test_a_status_that_is_not_ours_stays_what_it_is() -> None:
+async def test_a_foreign_status_is_raised_unchanged() -> None:
     async with serving_script([SILENCE_S]) as suite:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await read(suite.stub.StreamChat(REQUEST, timeout=0.1), [])

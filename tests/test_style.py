@@ -1,4 +1,4 @@
-"""The size of the source's parts: small helpers, attributes of a class, modules. A bound is lowered, never raised."""
+"""Size limits of the source: small helpers, attributes of a class, modules. A limit is lowered, never raised."""
 
 import re
 
@@ -55,7 +55,7 @@ ATTRIBUTES_LEFT = {
 """Attributes of the classes that have more. A number is lowered and a line removed, never the other way round."""
 
 
-def test_there_are_no_more_modules_than_a_reader_can_list() -> None:
+def test_the_number_of_modules_is_bounded() -> None:
     assert len(OURS) <= MODULES_MAX
 
 
@@ -70,7 +70,7 @@ def test_classes_have_few_attributes() -> None:
     assert {name: count for name, count in counts.items() if count > ATTRIBUTES_MAX} == ATTRIBUTES_LEFT
 
 
-def test_the_checks_see_what_they_look_for() -> None:
+def test_the_checks_detect_violations() -> None:
     source = examine(
         "class Place:\n"
         "    kind: str\n"

@@ -1,4 +1,4 @@
-"""The client for programs without an event loop: over real sockets, and over the channel of grpcio-testing."""
+"""The client for programs without an event loop, over real sockets and over grpcio-testing's channel."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -24,8 +24,8 @@ from tests.support.facade.scripted import (
     ScriptedTools,
     answering,
     complete,
+    make_peer_services,
     opening,
-    served,
 )
 
 AGENTS: Any = agent_pb2.DESCRIPTOR.services_by_name["AgentService"]
@@ -39,12 +39,12 @@ async def server(
     address = f"unix:{folder}/s.sock"
     async with (
         asyncio.timeout(100),
-        serving_grpc(ServerSettings(listen=address, drain_s=0), served(script, ScriptedMemory(), tools)),
+        serving_grpc(ServerSettings(listen=address, drain_s=0), make_peer_services(script, ScriptedMemory(), tools)),
     ):
         yield lambda: Client(address, memory_address=address, tools_address=address)
 
 
-async def test_a_run_is_read_folded_and_told_as_text(tmp_path: Path) -> None:
+async def test_a_run_is_read_as_text_and_folded(tmp_path: Path) -> None:
     script = Script(query=answering("two ", "words"))
 
     def ask(client: Client) -> tuple[list[str], str]:
@@ -56,7 +56,7 @@ async def test_a_run_is_read_folded_and_told_as_text(tmp_path: Path) -> None:
     assert (script.requests[0].message, script.requests[0].agent_key) == ("hi", "helper")
 
 
-async def test_a_stream_that_is_cut_goes_on_behind_its_last_event(tmp_path: Path) -> None:
+async def test_a_cut_stream_resumes_after_its_last_event(tmp_path: Path) -> None:
     whole: list[Any] = answering("one ", "two ", "three")
     script = Script(query=[*whole[:5], ProviderUnavailable("restarting")])
     script.attaches = [[Overloaded("draining")], whole[5:6], whole[6:]]
@@ -72,7 +72,7 @@ async def test_a_stream_that_is_cut_goes_on_behind_its_last_event(tmp_path: Path
 
 
 @pytest.mark.parametrize("steps", [[ChatBusy("busy")], [*opening(), ChatBusy("busy")]], ids=["before", "behind"])
-async def test_an_error_is_ours_before_and_behind_the_first_event(tmp_path: Path, steps: list[Any]) -> None:
+async def test_an_error_is_typed_before_and_after_the_first_event(tmp_path: Path, steps: list[Any]) -> None:
     def ask(client: Client) -> None:
         with client, client.ask("hi") as run:
             for _ in run:
@@ -95,7 +95,7 @@ async def test_leaving_early_cancels_the_call(tmp_path: Path) -> None:
         await script.closed.wait()
 
 
-async def test_calls_with_one_answer(tmp_path: Path) -> None:
+async def test_unary_calls_reach_their_rpcs(tmp_path: Path) -> None:
     script, tools = Script(attaches=[[complete(9)]]), ScriptedTools()
     data = bytes(range(256)) * 4096
 
@@ -122,7 +122,7 @@ def test_a_server_that_cannot_be_reached_is_provider_unavailable(tmp_path: Path)
 
 
 def over_testing(ask: Callable[[Client], Outcome], play: Callable[[Any], None]) -> Outcome:
-    """Run `ask` with a client on the channel of grpcio-testing, whose other end `play` has."""
+    """Run `ask` with a client on grpcio-testing's channel, whose server side `play` controls."""
     channel = grpc_testing.channel([AGENTS], grpc_testing.strict_real_time())
     player = Thread(target=play, args=(channel,), daemon=True)
     player.start()
@@ -133,7 +133,7 @@ def over_testing(ask: Callable[[Client], Outcome], play: Callable[[Any], None]) 
     return outcome
 
 
-def test_over_the_channel_of_grpcio_testing() -> None:
+def test_the_client_works_over_grpcio_testings_channel() -> None:
     events = [event for event in answering("a", "b") if isinstance(event, agent_pb2.AgentDelta)]
     read = Semaphore(0)
 
@@ -161,11 +161,11 @@ def test_over_the_channel_of_grpcio_testing() -> None:
     assert over_testing(ask, play) == "ab"
 
 
-async def test_a_thread_that_runs_a_loop_may_use_it() -> None:
-    test_over_the_channel_of_grpcio_testing()
+async def test_the_client_may_be_used_in_a_thread_with_a_running_loop() -> None:
+    test_the_client_works_over_grpcio_testings_channel()
 
 
-def test_a_foreign_status_over_the_channel_of_grpcio_testing() -> None:
+def test_a_foreign_status_over_grpcio_testings_channel_is_raised_unchanged() -> None:
     def ask(client: Client) -> str:
         try:
             client.agents()

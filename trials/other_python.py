@@ -13,7 +13,7 @@ VERSIONS = ("3.14", "3.13", "3.12")
 ENVIRONMENT = ROOT / ".venv-other"
 
 TESTS = (
-    "tests/e2e/test_crash.py::test_killed_in_mid_run_and_started_again[tool.output]",
+    "tests/e2e/test_crash.py::test_a_suite_killed_during_a_run_continues_it_after_a_restart[tool.output]",
     *(f"tests/test_{name}.py" for name in ("layout", "protos", "errors", "fold", "event_json")),
     *(f"tests/docs/test_{name}.py" for name in ("complete", "generated", "references")),
     *("tests/runtime/rpc", "tests/runtime/http2/test_tls.py", "tests/orchestrator/agents"),

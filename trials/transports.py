@@ -6,7 +6,7 @@ from trials.support.commands import make, run_python, worst
 
 NIGHTLY: list[str] = []
 
-REFLECTION = "test_buf_curl_streams_a_run_by_reflection_and_is_told_what_is_wrong"
+REFLECTION = "test_buf_curl_streams_a_run_by_reflection_and_gets_error_details"
 END_TO_END = ("crash", "main_job", "leaving", "conformance", "files", "trace")
 HANDLERS = ("tests/conformance", "tests/facade/a2a", "tests/test_streams.py", "tests/test_client.py")
 
@@ -17,8 +17,8 @@ PASSES: dict[str, tuple[dict[str, str], list[str]]] = {
             *("tests/runtime", "--ignore=tests/runtime/http2", *HANDLERS),
             *(f"tests/e2e/test_{name}.py" for name in (*END_TO_END[1:], "grpc_examples")),
             f"tests/clients/test_grpc.py::{REFLECTION}",
-            "tests/e2e/test_crash.py::test_a_service_that_is_killed_comes_back_and_the_chat_goes_on",
-            "tests/tools/test_main.py::test_commands_start_while_other_calls_come_and_go",
+            "tests/e2e/test_crash.py::test_a_killed_service_is_restarted_and_the_run_completes",
+            "tests/tools/test_main.py::test_commands_start_while_other_calls_start_and_end",
         ],
     ),
     "local": (

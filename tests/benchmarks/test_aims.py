@@ -1,4 +1,4 @@
-"""The table of aims, of figures that were measured in part."""
+"""The table of aims, built from partly measured figures."""
 
 import math
 
@@ -29,7 +29,7 @@ def rest(run_cpu_ms: float) -> Rest:
     return Rest(ready_s=1.0, idle_mb=150.0, idle_share=0.5, run_cpu_ms=run_cpu_ms)
 
 
-def test_aims_compare_what_was_measured() -> None:
+def test_aims_compare_only_measured_figures() -> None:
     results: Results = {load: {} for load in (*SHORT_RUNS, *REACT_RUNS, *STREAMS)}
     results[SILENT_STREAMS] = {"gRPC": seen(0)}
     results[SHORT_RUNS[0]] = {"gRPC": seen(20), HAND: seen(20)}

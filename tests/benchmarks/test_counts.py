@@ -1,4 +1,4 @@
-"""What a run costs in calls, held to budgets: `python -m benchmarks.counts --write` sets them anew."""
+"""The number of function calls per run stays within budgets, which `python -m benchmarks.counts --write` updates."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command line as a whole: its help, its JSON, its suggestions and its completion."""
+"""The whole command line: help, JSON output, suggestions and completion."""
 
 import json
 import re
@@ -31,10 +31,10 @@ def walk(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 
 
 COMMAND_LINE = list(walk(main))
-EVERY = [pytest.param(path, command, id=" ".join(path)) for path, command in COMMAND_LINE]
+ALL_COMMANDS = [pytest.param(path, command, id=" ".join(path)) for path, command in COMMAND_LINE]
 
 
-@pytest.mark.parametrize(("path", "command"), EVERY)
+@pytest.mark.parametrize(("path", "command"), ALL_COMMANDS)
 def test_every_command_has_a_summary_of_one_line_and_options_in_sentences(
     path: tuple[str, ...], command: click.Command
 ) -> None:
@@ -47,7 +47,7 @@ def test_every_command_has_a_summary_of_one_line_and_options_in_sentences(
             assert {*WIRE_NAME.findall(option.help or "")} <= {"read_content", "api_key"}, option.name
 
 
-def test_every_command_that_lists_has_json() -> None:
+def test_every_list_command_has_a_json_option() -> None:
     listing = [
         (path, command)
         for path, command in COMMAND_LINE
@@ -57,7 +57,7 @@ def test_every_command_that_lists_has_json() -> None:
     assert not [path for path, command in listing if not any("--json" in param.opts for param in command.params)]
 
 
-def test_every_group_lists_by_a_command_of_that_name() -> None:
+def test_no_group_runs_without_a_command() -> None:
     assert not [path for path, group in COMMAND_LINE if isinstance(group, click.Group) and group.invoke_without_command]
 
 
@@ -70,15 +70,17 @@ def test_help_lists_each_command_once_in_a_section_and_the_connection_options_la
     assert lines.index("Shell:") < lines.index("Connection options, before or after the command:")
     listed = main.get_command(click.Context(main), "limits")
     assert listed is not None
-    told = " ".join(listed.get_help(click.Context(listed, info_name="limits")).split())
-    assert told.endswith("Connection options: --url, --token, --tls-ca, --tls-cert, --tls-key; see headrace --help.")
+    help_text = " ".join(listed.get_help(click.Context(listed, info_name="limits")).split())
+    assert help_text.endswith(
+        "Connection options: --url, --token, --tls-ca, --tls-cert, --tls-key; see headrace --help."
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "suggested"),
     [(("aks",), "'ask'"), (("chats", "lsit"), "'list'"), (("ask", "--agnet", "x", "hi"), "'--agent'")],
 )
-async def test_a_mistyped_word_is_answered_with_the_right_one(words: tuple[str, ...], suggested: str) -> None:
+async def test_a_mistyped_word_gets_a_suggestion(words: tuple[str, ...], suggested: str) -> None:
     code, _, complaint = await run(*words)
     assert code == 2
     assert suggested in complaint.decode()
@@ -99,7 +101,7 @@ LISTS = {
     "providers": "/api/operator/providers",
     "limits": "/api/operator/limits",
 }
-ONES = {
+SINGLE_OBJECTS = {
     f"gates show {RUN} {GATE.gate_id}": f"/api/gate?runId={RUN}&gateId={GATE.gate_id}",
     f"runs show {RUN}": f"/api/operator/run?runId={RUN}",
     f"context {CHAT}": f"/api/context?chatId={CHAT}",
@@ -112,14 +114,14 @@ async def get_data(url: str) -> Any:
         return (await answer.json())["data"]
 
 
-@pytest.mark.parametrize("command", [*LISTS, *ONES])
-async def test_json_is_that_of_the_http_api_and_a_list_has_a_line_for_each_item(tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize("command", [*LISTS, *SINGLE_OBJECTS])
+async def test_json_output_equals_the_http_apis_with_one_line_for_each_item(tmp_path: Path, command: str) -> None:
     async with suite(tmp_path) as facade:
         code, out, _ = await run(*command.split(), "--json", url=facade.url)
-        data = await get_data(facade.url + (LISTS | ONES)[command])
+        data = await get_data(facade.url + (LISTS | SINGLE_OBJECTS)[command])
     lines = [json.loads(line) for line in out.splitlines()]
     assert code == 0
-    if command in ONES:
+    if command in SINGLE_OBJECTS:
         assert lines == [data]
     else:
         assert lines == (data if isinstance(data, list) else next(value for value in data.values() if value))

@@ -1,4 +1,4 @@
-"""What operators ask of the command line: runs, providers, keys, spend, the audit log and tools."""
+"""Operators' commands: runs, providers, limits, keys, spend, the audit log and tools."""
 
 import json
 import re
@@ -11,10 +11,10 @@ from tests.support.facade.scripted import RUN, suite
 OTHER = "22222222-2222-4222-8222-222222222222"
 
 
-async def test_runs_are_listed_shown_and_ended(tmp_path: Path) -> None:
-    asked = ("--state", "live", "--agent", "clerk", "--user", "ada", "--older", "10", "--cost", "0.5")
+async def test_runs_are_listed_shown_and_cancelled(tmp_path: Path) -> None:
+    filters = ("--state", "live", "--agent", "clerk", "--user", "ada", "--older", "10", "--cost", "0.5")
     async with suite(tmp_path) as facade:
-        listed = await run("runs", "list", *asked, "--count", "1", url=facade.url)
+        listed = await run("runs", "list", *filters, "--count", "1", url=facade.url)
         shown = await run("runs", "show", RUN, "--events", url=facade.url)
         ended = await run("runs", "cancel", OTHER, RUN, url=facade.url)
         swept = await run("runs", "cancel", "--all", "--user", "ada", url=facade.url)
@@ -59,8 +59,10 @@ async def test_providers_and_replicas_are_shown(tmp_path: Path) -> None:
         ["prov/idle", "open", "for", "5", "s", "0", "-", "-", "-", "2", "1"],
     ]
     assert [line.split()[:3] for line in replicas[1:]] == [["a:7001", "alive", "2"], ["b:7001", "answers", "0"]]
-    asked = next(request for request in facade.script.requests if isinstance(request, limits_pb2.GetLimitsRequest))
-    assert (asked.user, asked.agent_key, asked.key) == ("ada", "clerk", "")
+    limits_request = next(
+        request for request in facade.script.requests if isinstance(request, limits_pb2.GetLimitsRequest)
+    )
+    assert (limits_request.user, limits_request.agent_key, limits_request.key) == ("ada", "clerk", "")
     lines = [re.split(r"  +", line) for line in limits[1].decode().splitlines()]
     assert lines[0] == ["limit", "used", "of", "unit", "per", "state", "until", "set by"]
     assert lines[1][:6] == ["budget_money daily", "2.5", "2.5", "usd", "user", "full"]
@@ -69,7 +71,7 @@ async def test_providers_and_replicas_are_shown(tmp_path: Path) -> None:
         "settings: HEADRACE_ORCHESTRATOR_TENANT_RUNS_MAX",
     ]
     assert lines[3] == ["message_bytes", "-", "4194304", "bytes", "call", "free", "-", "fixed"]
-    assert lines[4][5] == "half-open", "a breaker has the words of headrace providers"
+    assert lines[4][5] == "half-open", "a breaker is described as in headrace providers"
     assert limits[2].decode() == "did not answer: tools\n"
     assert len(full) == 2
 
@@ -77,7 +79,7 @@ async def test_providers_and_replicas_are_shown(tmp_path: Path) -> None:
 NO_KEY = "11111111-1111-4111-8111-111111111111"
 
 
-async def test_keys_are_made_shown_changed_and_revoked(tmp_path: Path) -> None:
+async def test_keys_are_created_shown_changed_and_revoked(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         flags = ("--user", "builds", "--service", "--scope", "ask", "--role", "ci", "--expires", "90d", "--rate", "60")
         _, out, _ = await run("keys", "create", "the build", *flags, url=facade.url)
@@ -111,7 +113,7 @@ async def test_keys_are_made_shown_changed_and_revoked(tmp_path: Path) -> None:
     assert b"does not exist" in absent
 
 
-async def test_what_is_wrong_is_said(tmp_path: Path) -> None:
+async def test_an_invalid_key_is_refused_naming_the_field(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         past, _, late = await run("keys", "create", "late", "--user", "ada", "--expires", "2020-01-31", url=facade.url)
         word, _, odd = await run("keys", "create", "odd", "--user", "two words", url=facade.url)
@@ -133,7 +135,7 @@ async def test_users_are_suspended_listed_and_released(tmp_path: Path) -> None:
     assert b"'zoe' is not suspended" in absent
 
 
-async def test_a_table_of_days_with_its_sum(tmp_path: Path) -> None:
+async def test_spend_prints_a_table_by_day_with_its_total(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         code, table, _ = await run("spend", url=facade.url)
         _, by_agent, _ = await run("spend", "--by", "day", "--by", "agent", "--tenant", "--user", "ada", url=facade.url)
@@ -146,16 +148,16 @@ async def test_a_table_of_days_with_its_sum(tmp_path: Path) -> None:
         ["total", "1.504000", "2400", "2000", "68", "4"],
     ]
     assert by_agent.decode().splitlines()[2].split()[:3] == ["2026-11-23", "clerk", "0.004000"]
-    asked = facade.script.requests[1]
-    assert (list(asked.group_by), asked.scope, asked.user) == (["day", "agent"], "tenant", "ada")
+    request = facade.script.requests[1]
+    assert (list(request.group_by), request.scope, request.user) == (["day", "agent"], "tenant", "ada")
 
 
-async def test_the_log_is_shown_exported_and_verified(tmp_path: Path) -> None:
+async def test_the_audit_log_is_shown_exported_and_verified(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     async with suite(tmp_path) as facade:
         await run("keys", "create", "the build", "--user", "builds", url=facade.url)
         _, shown, _ = await run("audit", "tail", "--event", "key", url=facade.url)
-        exported, _, told = await run("audit", "export", "--output", str(path), url=facade.url)
+        exported, _, export_message = await run("audit", "export", "--output", str(path), url=facade.url)
         _, stored, _ = await run("audit", "verify", url=facade.url)
     assert exported == 0
     head, line = shown.decode().splitlines()
@@ -164,7 +166,7 @@ async def test_the_log_is_shown_exported_and_verified(tmp_path: Path) -> None:
     assert b"of=builds" in shown
     lines = path.read_text().splitlines()
     last = json.loads(lines[-1])
-    assert (last["event"], last["hash"] in told.decode()) == ("audit.exported", True)
+    assert (last["event"], last["hash"] in export_message.decode()) == ("audit.exported", True)
     assert b"2 lines are as they were written" in stored
     assert (await run("audit", "verify", str(path), "--hash", last["hash"], url=""))[0] == 0
     for changed, place in (
@@ -178,7 +180,7 @@ async def test_the_log_is_shown_exported_and_verified(tmp_path: Path) -> None:
         assert place in problem
 
 
-async def test_tools_are_listed_with_what_cannot_be_used(tmp_path: Path) -> None:
+async def test_tools_are_listed_with_the_reason_why_they_cannot_be_used(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         facade.tools.listed = [
             tools_pb2.Tool(name="read_file", tier="core", effect="read"),

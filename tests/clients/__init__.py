@@ -1,1 +1,1 @@
-"""Outside clients before a running suite, whose provider is scripted."""
+"""Clients of other vendors against a running suite, whose provider is scripted."""

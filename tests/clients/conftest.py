@@ -20,7 +20,7 @@ async def shared_suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerat
     data_dir = tmp_path_factory.mktemp("clients")
     async with simulator() as provider:
         options = ("--config-dir", str(CONFIG), "--data-dir", str(data_dir))
-        # Some clients take their answer by a call whose run then waits in vain; the end does not wait for it.
+        # Some clients read their answer from a call that they never answer; shutdown does not wait for its run.
         settings = {"HEADRACE_DRAIN_S": "0.2", "HEADRACE_FACADE_A2A_LISTEN": "127.0.0.1:0"}
         settings["HEADRACE_MEMORY_WEBHOOK_ALLOW"] = "127.0.0.1"
         async with up(*options, SIMULATOR_URL=provider.base_url, **settings) as suite:
@@ -29,7 +29,7 @@ async def shared_suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerat
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def examples(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
-    """The agents of examples/ before a simulated model, all of them published."""
+    """The agents of examples/ with a simulated model, all of them published."""
     data_dir = str(tmp_path_factory.mktemp("examples"))
     options = ("--config-dir", "examples", "--data-dir", data_dir)
     async with up_simulated(*options, HEADRACE_FACADE_PUBLISH="a2a,ag-ui,mcp", HEADRACE_DRAIN_S="0.2") as suite:
@@ -38,7 +38,7 @@ async def examples(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[R
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def served(shared_suite: Served) -> Served:
-    """The shared suite, its provider with the script of all clients."""
+    """The shared suite; its provider has the script of all clients."""
     shared_suite.provider.rules = parse_script(SCRIPT)
     shared_suite.provider.requests.clear()
     return shared_suite

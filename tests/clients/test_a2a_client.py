@@ -1,4 +1,4 @@
-"""Agents elsewhere as agents of ours: one of A2A's official SDK, and one of another Headrace, by processes that die."""
+"""Remote agents: one built with A2A's official SDK, and one of another Headrace, also when processes die."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ ALLOW = {"HEADRACE_ORCHESTRATOR_REMOTE_ALLOW": "127.0.0.1", "HEADRACE_DRAIN_S": 
 class SdkAgent:
     url: str
     lines: list[str] = field(default_factory=list[str])
-    """What it says that it has had."""
+    """The lines it printed: the messages and cancels it got."""
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def wait_for(self, line: str) -> None:
@@ -80,7 +80,7 @@ async def add_agents(suite: Suite, agents: dict[str, dict[str, Any]]) -> None:
     await suite.until_known(*agents)
 
 
-def remote(card: str, **fields: Any) -> dict[str, Any]:
+def make_remote(card: str, **fields: Any) -> dict[str, Any]:
     return {"mode": "REMOTE", "remote": {"card": card} | fields}
 
 
@@ -97,15 +97,15 @@ def read_deltas(events: list[Event]) -> list[str]:
 
 async def answer(suite: Suite, gate: Event, payload: Any) -> None:
     body = {"runId": gate["runId"], "toolId": gate["gateId"], "payload": payload}
-    status, told = await suite.post("/api/submit", body)
-    assert status == 200, told
+    status, reply = await suite.post("/api/submit", body)
+    assert status == 200, reply
 
 
 async def ask_and_answer(suite: Suite, message: str, agent: str, payload: Any) -> list[Event]:
     events: list[Event] = []
     run_id = ""
-    async with suite.query(message, agent) as told:
-        async for event in told:
+    async with suite.query(message, agent) as event_stream:
+        async for event in event_stream:
             events.append(event)
             run_id = event.get("runId", "") or run_id
             if event["type"] == "gate.open":
@@ -113,10 +113,10 @@ async def ask_and_answer(suite: Suite, message: str, agent: str, payload: Any) -
     return events
 
 
-async def test_an_agent_of_the_sdk_is_an_agent_of_ours(tmp_path: Path) -> None:
+async def test_a_remote_agent_of_the_a2a_sdk_answers_asks_and_fails(tmp_path: Path) -> None:
     async with asyncio.timeout(900), sdk_agent() as sdk, fresh_suite(tmp_path, **ALLOW) as suite:
         cards = {"rpc": f"{sdk.url}/jsonrpc.json", "rest": f"{sdk.url}/rest.json", "polled": f"{sdk.url}/polled.json"}
-        await add_agents(suite, {key: remote(card) for key, card in cards.items()})
+        await add_agents(suite, {key: make_remote(card) for key, card in cards.items()})
         for key in cards:
             events = await suite.ask("stream", key)
             assert read_answer(events) == "".join(WORDS), key
@@ -125,65 +125,65 @@ async def test_an_agent_of_the_sdk_is_an_agent_of_ours(tmp_path: Path) -> None:
                 assert read_deltas(events) == WORDS, key
             events = await ask_and_answer(suite, "ask", key, "Rome")
             assert read_answer(events).endswith("It rains in Rome."), (key, events)
-            for word, reason, said in (
+            for word, reason, text in (
                 ("fail", "REMOTE_FAILED", "out of milk"),
                 ("reject", "REMOTE_REJECTED", "not my job"),
             ):
                 end = (await suite.ask(word, key))[-1]
                 assert end["error"]["code"] == reason, (key, end)
-                assert end["error"]["message"].endswith(said)
+                assert end["error"]["message"].endswith(text)
     check_row("a2a-sdk (Python), as a server", find_version(PROGRAM.with_name("a2a.txt"), "a2a-sdk=="))
 
 
 @pytest.mark.nightly
-async def test_a_cancel_here_is_a_cancel_there(tmp_path: Path) -> None:
+async def test_a_cancel_of_a_run_cancels_the_remote_task(tmp_path: Path) -> None:
     async with asyncio.timeout(900), sdk_agent() as sdk, fresh_suite(tmp_path, **ALLOW) as suite:
-        await add_agents(suite, {"rpc": remote(f"{sdk.url}/jsonrpc.json"), "rest": remote(f"{sdk.url}/rest.json")})
+        await add_agents(
+            suite, {"rpc": make_remote(f"{sdk.url}/jsonrpc.json"), "rest": make_remote(f"{sdk.url}/rest.json")}
+        )
         for number, key in enumerate(("rpc", "rest"), start=1):
             events: list[Event] = []
-            async with suite.query("hang", key) as told:
-                async for event in told:
+            async with suite.query("hang", key) as event_stream:
+                async for event in event_stream:
                     events.append(event)
                     if event["type"] == "content.delta" and event["delta"] == "w2 ":
-                        run_id = next(one["runId"] for one in events if one["type"] == "run.start")
+                        run_id = next(candidate["runId"] for candidate in events if candidate["type"] == "run.start")
                         await suite.post("/api/cancel", {"runId": run_id})
             assert events[-1]["type"] == "run.cancel"
             async with asyncio.timeout(120), sdk.changed:
                 await sdk.changed.wait_for(lambda count=number: sdk.lines.count("cancel") == count)
 
 
-async def read_past_a_kill(suite: Suite, message: str, agent: str, at: str, victim: str) -> list[Event]:
-    """The events of a run whose owner is killed when a delta has come, read on by attaching."""
+async def read_past_a_kill(suite: Suite, message: str, agent: str, delta: str, victim: str) -> list[Event]:
+    """Read a run, kill its owner at this delta, and read the rest by attaching; return all events."""
     events: list[Event] = []
     try:
-        async with suite.query(message, agent) as told:
-            async for event in told:
+        async with suite.query(message, agent) as event_stream:
+            async for event in event_stream:
                 events.append(event)
-                if event["type"] == "content.delta" and event["delta"] == at:
+                if event["type"] == "content.delta" and event["delta"] == delta:
                     os.kill(suite.services()[victim], signal.SIGKILL)
     except StreamCutError:
         pass
     run_id = next(event["runId"] for event in events if event["type"] == "run.start")
     while events[-1]["type"] not in ("run.complete", "run.error", "run.cancel"):
         try:
-            async with suite.attached(run_id, events[-1]["seq"]) as told:
-                events += [event async for event in told]
-        except (StreamCutError, AssertionError):  # refused while the orchestrator starts
+            async with suite.attached(run_id, events[-1]["seq"]) as event_stream:
+                events += [event async for event in event_stream]
+        except (StreamCutError, AssertionError):  # Refused while the orchestrator starts.
             await asyncio.sleep(0.2)
     return events
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("binding", ["jsonrpc", "rest"])
-async def test_a_run_whose_owner_is_killed_in_mid_answer_goes_on_with_the_same_task(
-    tmp_path: Path, binding: str
-) -> None:
+async def test_a_run_whose_owner_is_killed_continues_the_same_remote_task(tmp_path: Path, binding: str) -> None:
     suite_of = fresh_suite(tmp_path, form="--split", **ALLOW)
     async with asyncio.timeout(900), sdk_agent() as sdk, suite_of as suite:
-        await add_agents(suite, {"far": remote(f"{sdk.url}/{binding}.json")})
+        await add_agents(suite, {"far": make_remote(f"{sdk.url}/{binding}.json")})
         events = await read_past_a_kill(suite, "slow", "far", "w3 ", "orchestrator")
         assert events[-1]["type"] == "run.complete", events[-1]
-        # The SDK's server listens before it reads the task it begins with: a word said in between comes twice.
+        # The SDK's server subscribes before it reads the task's first state: a word sent in between comes twice.
         words = read_answer(events).split(" ")[:-1]
         assert len(words) <= 41
         assert [f"{word} " for word, _ in groupby(words)] == WORDS[:40]
@@ -191,7 +191,7 @@ async def test_a_run_whose_owner_is_killed_in_mid_answer_goes_on_with_the_same_t
 
 
 @pytest.mark.nightly
-async def test_a_headrace_is_an_agent_of_another(tmp_path: Path) -> None:
+async def test_a_headrace_agent_is_the_remote_agent_of_another(tmp_path: Path) -> None:
     settings = ALLOW | {"HEADRACE_FACADE_PUBLISH": "a2a"}
     async with asyncio.timeout(900), fresh_suite(tmp_path, form="--split", **settings) as suite:
         asking = {"mode": "REACT", "modelConfig": MODEL, "toolConfig": {"backends": ["ask_human"]}, "react": {}}
@@ -200,8 +200,8 @@ async def test_a_headrace_is_an_agent_of_another(tmp_path: Path) -> None:
         await add_agents(
             suite,
             {
-                "mirror": remote(card.format("plain"), effect="idempotent"),
-                "asker": remote(card.format("asking"), effect="idempotent"),
+                "mirror": make_remote(card.format("plain"), effect="idempotent"),
+                "asker": make_remote(card.format("asking"), effect="idempotent"),
             },
         )
         suite.play({"steps": [{"content": ["one ", "two ", "three"]}]})
@@ -219,10 +219,10 @@ async def test_a_headrace_is_an_agent_of_another(tmp_path: Path) -> None:
         questions = [event["toolParams"]["question"] for event in events if event["type"] == "tool.end"]
         assert questions == ["Which city?"]
 
-        # Both runs are of the process that is killed, and both go on: the one follows the other.
+        # Both runs belong to the process that is killed, and both continue: the one follows the other.
         suite.play({"steps": [{"content": ["one ", "two "]}, {"waitMs": 3000}, {"content": "three"}]})
         before = len(suite.requests())
         events = await read_past_a_kill(suite, "hello", "mirror", "two ", "orchestrator")
         assert events[-1]["type"] == "run.complete", events[-1]
         assert read_answer(events) == "one two three"
-        assert len(suite.requests()) == before + 2  # the provider is asked again, by the run that asks it
+        assert len(suite.requests()) == before + 2  # The inner run asks its provider again.

@@ -1,4 +1,4 @@
-"""Fifty tasks of A2A's SDK at once, whose facade or orchestrator is killed in mid-answer: nothing is lost, or twice."""
+"""Fifty simultaneous tasks of A2A's SDK, whose facade or orchestrator is killed: nothing is lost or repeated."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ COUNT = 50
 
 
 def publishing(folder: Path, form: str) -> AbstractAsyncContextManager[Suite]:
-    # A port that stays: clients come back to the address that they have from the card.
+    # A fixed port: clients reconnect to the address in the card.
     listen = f"127.0.0.1:{find_free_port()}"
     settings = {"HEADRACE_FACADE_PUBLISH": "a2a", "HEADRACE_FACADE_A2A_LISTEN": listen, "HEADRACE_DRAIN_S": "0.2"}
     return fresh_suite(folder, form=form, **settings)
@@ -34,7 +34,7 @@ def publishing(folder: Path, form: str) -> AbstractAsyncContextManager[Suite]:
     ("form", "victim", "binding"),
     [("--split", "facade", "GRPC"), ("--split", "orchestrator", "JSONRPC"), ("--one-process", "suite", "GRPC")],
 )
-async def test_tasks_are_read_on_where_their_reader_was(tmp_path: Path, form: str, victim: str, binding: str) -> None:
+async def test_tasks_are_read_to_their_end_after_a_kill(tmp_path: Path, form: str, victim: str, binding: str) -> None:
     python = get_environment("a2a") / "bin" / "python"
     async with asyncio.timeout(900), publishing(tmp_path, form) as suite:
         suite.play({"steps": WAITING})
@@ -42,17 +42,17 @@ async def test_tasks_are_read_on_where_their_reader_was(tmp_path: Path, form: st
         reader = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         assert reader.stdout is not None
         assert await reader.stdout.readline() == b"begun\n"
-        suite.play({"steps": [{"content": ["one ", "two ", "three"]}]})  # what is asked again is answered at once
+        suite.play({"steps": [{"content": ["one ", "two ", "three"]}]})  # A repeated model call is answered at once.
         os.kill(suite.services()[victim], signal.SIGKILL)
-        told = json.loads(await reader.stdout.readline())
+        report = json.loads(await reader.stdout.readline())
         assert await reader.wait() == 0
-        asked = len(suite.requests())
-    assert told == {"texts": ["one two three"], "states": ["TASK_STATE_COMPLETED"], "tasks": COUNT, "broken": COUNT}
-    assert asked == (COUNT if victim == "facade" else 2 * COUNT)
+        model_calls = len(suite.requests())
+    assert report == {"texts": ["one two three"], "states": ["TASK_STATE_COMPLETED"], "tasks": COUNT, "broken": COUNT}
+    assert model_calls == (COUNT if victim == "facade" else 2 * COUNT)
 
 
 @pytest.mark.parametrize("binding", ["JSONRPC", "GRPC"])
-async def test_what_tasks_wait_for_is_answered_after_kills(tmp_path: Path, binding: str) -> None:
+async def test_waiting_tasks_can_be_answered_after_kills(tmp_path: Path, binding: str) -> None:
     python = get_environment("a2a") / "bin" / "python"
     write_asker(tmp_path)
     async with asyncio.timeout(900), publishing(tmp_path, "--split") as suite:

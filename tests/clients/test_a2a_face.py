@@ -1,4 +1,4 @@
-"""The A2A face, judged by the official SDK in an environment of its own."""
+"""The A2A face, tested with the official SDK in an environment of its own."""
 
 import json
 
@@ -15,10 +15,10 @@ PROGRAM = ROOT / "tests" / "clients" / "python" / "a2a_tasks.py"
 
 
 @pytest.mark.parametrize("binding", check_first(["JSONRPC", "HTTP+JSON", "GRPC"]))
-async def test_the_sdk_follows_tasks(served: Served, binding: str) -> None:
+async def test_the_a2a_sdk_runs_cancels_and_lists_tasks(served: Served, binding: str) -> None:
     python = get_environment("a2a") / "bin" / "python"
-    told = json.loads((await run_program([python, PROGRAM, served.suite.url, binding])).splitlines()[-1])
-    assert told["results"] == {
+    report = json.loads((await run_program([python, PROGRAM, served.suite.url, binding])).splitlines()[-1])
+    assert report["results"] == {
         "streamed": ["COMPLETED", "one two three", 3, "one two three", True, 2],
         "whole": ["COMPLETED", "one two three", 0, "one two three", True, 2],
         "file": "COMPLETED",
@@ -36,11 +36,11 @@ async def test_the_sdk_follows_tasks(served: Served, binding: str) -> None:
             "AgentCardResolutionError",
         ],
     }
-    check_row("a2a-sdk (Python)", told["version"])
+    check_row("a2a-sdk (Python)", report["version"])
 
 
-async def test_the_sdk_answers_a_task_that_waits(examples: Running) -> None:
+async def test_the_a2a_sdk_answers_a_waiting_task(examples: Running) -> None:
     python = get_environment("a2a") / "bin" / "python"
-    told = json.loads((await run_program([python, PROGRAM, examples.url, "answer"])).splitlines()[-1])
-    asked = ["INPUT_REQUIRED", "publish_note waits for approval", "COMPLETED"]
-    assert told == [[*asked, True], [*asked, False]]
+    report = json.loads((await run_program([python, PROGRAM, examples.url, "answer"])).splitlines()[-1])
+    waiting = ["INPUT_REQUIRED", "publish_note waits for approval", "COMPLETED"]
+    assert report == [[*waiting, True], [*waiting, False]]

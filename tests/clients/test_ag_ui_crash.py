@@ -1,4 +1,4 @@
-"""Fifty runs of AG-UI's client, their facade or orchestrator killed in mid-answer: nothing is lost, nor twice."""
+"""Fifty runs of AG-UI's client, whose facade or orchestrator is killed: nothing is lost or repeated."""
 
 import asyncio
 import json
@@ -31,8 +31,8 @@ SETTINGS = {"HEADRACE_FACADE_PUBLISH": "ag-ui", "HEADRACE_DRAIN_S": "0.2"}
 
 
 @asynccontextmanager
-async def begun(url: str, exercise: str) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """The client's program, when it has said that all of its runs have begun."""
+async def program_with_started_runs(url: str, exercise: str) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """Start the client's program and wait until all of its runs have started."""
     async with starting(*get_command(url, exercise), stdin=PIPE, stdout=PIPE) as program:
         assert program.stdout is not None
         assert await program.stdout.readline() == b"begun\n"
@@ -40,24 +40,26 @@ async def begun(url: str, exercise: str) -> AsyncGenerator[asyncio.subprocess.Pr
 
 
 @pytest.mark.parametrize("victim", ["facade", "orchestrator"])
-async def test_runs_are_read_on_where_their_reader_was(tmp_path: Path, victim: str) -> None:
+async def test_ag_ui_runs_are_read_to_their_end_after_a_kill(tmp_path: Path, victim: str) -> None:
     async with within(900), fresh_suite(tmp_path, form="--split", **SETTINGS) as suite:
         suite.play({"steps": WAITING})
-        async with begun(suite.url, "reconnect") as program:
-            suite.play({"steps": [{"content": ["one ", "two ", "three"]}]})  # what is asked again is answered at once
+        async with program_with_started_runs(suite.url, "reconnect") as program:
+            suite.play(
+                {"steps": [{"content": ["one ", "two ", "three"]}]}
+            )  # A repeated model call is answered at once.
             os.kill(suite.services()[victim], signal.SIGKILL)
             output, _ = await program.communicate()
-        asked = len(suite.requests())
+        model_calls = len(suite.requests())
     assert json.loads(output.splitlines()[-1]) == {"ends": ["RUN_FINISHED"], "texts": ["one two three"]}
-    assert asked == (COUNT if victim == "facade" else 2 * COUNT)
+    assert model_calls == (COUNT if victim == "facade" else 2 * COUNT)
 
 
 @pytest.mark.parametrize("victim", ["facade", "orchestrator"])
-async def test_an_interrupt_is_answered_after_a_kill(tmp_path: Path, victim: str) -> None:
+async def test_an_ag_ui_interrupt_can_be_answered_after_a_kill(tmp_path: Path, victim: str) -> None:
     write_asker(tmp_path)
     async with within(600), fresh_suite(tmp_path, form="--split", **SETTINGS) as suite:
         suite.play(*ASKING)
-        async with begun(suite.url, "answer") as program:
+        async with program_with_started_runs(suite.url, "answer") as program:
             await kill_service(suite, victim)
             output, _ = await program.communicate(b"\n")
     assert json.loads(output.splitlines()[-1]) == ["Good."]

@@ -1,4 +1,4 @@
-"""The AG-UI face, judged by its own client, which ends at the first event that is out of order."""
+"""The AG-UI face, tested with AG-UI's own client, which fails at the first event that is out of order."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ pytestmark = [
 
 TIMEOUT_S = 300.0
 
-SAID = "one two three"
+ANSWER_TEXT = "one two three"
 
 
 async def run_exercise(url: str, exercise: str) -> Any:
@@ -31,15 +31,15 @@ async def run_exercise(url: str, exercise: str) -> Any:
 
 
 SCRIPTED = {
-    "text": [[SAID, SAID], 3],
+    "text": [[ANSWER_TEXT, ANSWER_TEXT], 3],
     "tools": [["I look. ", "It is late."], ["user", "assistant", "assistant", "tool", "assistant"]],
     "function": [["You are in Lyon."], {"name": "locate", "arguments": '{"exact": true}'}],
-    "media": [[SAID], "mill,year", "messages[0].content[1].source"],
-    "cuts": [[SAID]] * 4 + [["I look. ", "It is late."]] * 4,
-    "fifty": [SAID],
+    "media": [[ANSWER_TEXT], "mill,year", "messages[0].content[1].source"],
+    "cuts": [[ANSWER_TEXT]] * 4 + [["I look. ", "It is late."]] * 4,
+    "fifty": [ANSWER_TEXT],
     "errors": [[404, "NOT_FOUND"], [404, "NOT_FOUND"], "PROVIDER_AUTHENTICATION"],
 }
-"""What exercises give with the provider that has the script of all clients."""
+"""The expected results of exercises with the script of all clients."""
 
 
 @pytest.mark.parametrize("exercise", SCRIPTED)
@@ -48,7 +48,7 @@ async def test_ag_uis_client_follows_runs_of_a_scripted_model(served: Served, ex
     check_row("@ag-ui/client", find_version(ROOT / "tests/clients/node/package.json", '"@ag-ui/client": "'))
 
 
-async def test_ag_uis_client_answers_what_a_run_waits_for(examples: Running) -> None:
+async def test_ag_uis_client_answers_approvals_and_forms(examples: Running) -> None:
     approved, rejected = await run_exercise(examples.url, "approval")
     assert approved[:3] == rejected[:3] == ["tool_call", "publish_note", True]
     assert "added to outputs/notes.md" in approved[3]
@@ -56,6 +56,6 @@ async def test_ag_uis_client_answers_what_a_run_waits_for(examples: Running) -> 
     assert await run_exercise(examples.url, "form") == [["choice"], 1]
 
 
-async def test_ag_uis_client_sees_plans_and_sub_agents(examples: Running) -> None:
+async def test_ag_uis_client_gets_plans_and_sub_agents(examples: Running) -> None:
     assert await run_exercise(examples.url, "plan") == ["PLAN", ["completed"] * 3, 3, 1]
     assert await run_exercise(examples.url, "subagents") == [2, 2, 1]

@@ -1,4 +1,4 @@
-"""Examples that show agents in others' programs: a React page on AG-UI, in a real browser, and the MCP Inspector."""
+"""Examples that use agents in other programs: a React page on AG-UI in a real browser, and the MCP Inspector."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ WATCH_LENGTHS = """() => {
 
 @asynccontextmanager
 async def show_page() -> AsyncGenerator[Page]:
-    """Run the example, and open the page that it names."""
+    """Run the example and open the page whose address it prints."""
     program = await asyncio.create_subprocess_exec(
         *(sys.executable, PROGRAMS / "show_ag_ui.py", "0"), stdout=asyncio.subprocess.PIPE
     )
@@ -89,11 +89,11 @@ async def test_the_inspector_calls_an_agent_of_the_examples() -> None:
     assert json.loads(answer)["structuredContent"]["finishReason"] == "stop"
 
 
-async def test_an_agent_of_another_sdk_calls_ours_and_is_called_by_ours() -> None:
+async def test_an_agent_of_the_a2a_sdk_calls_ours_and_is_called_by_ours() -> None:
     get_environment("a2a")
-    told = await run_program([sys.executable, PROGRAMS / "show_a2a.py"])
-    answer = told.rpartition("[reasoning]")[2]
+    output = await run_program([sys.executable, PROGRAMS / "show_a2a.py"])
+    answer = output.rpartition("[reasoning]")[2]
     for city in ("Paris", "Tokyo"):
-        assert f"[stylist: say what I shall wear in {city}] [reasoning] I ask the weather agent." in told
+        assert f"[stylist: say what I shall wear in {city}] [reasoning] I ask the weather agent." in output
         assert f"The weather in {city}" in answer
     assert answer.count("My advice: take a coat") == 2

@@ -1,4 +1,4 @@
-"""gRPC clients in other languages: stubs made of the protos without options, and clients that know only reflection."""
+"""gRPC clients in other languages: stubs generated from the protos without options, and clients that use reflection."""
 
 import asyncio
 import io
@@ -38,13 +38,13 @@ async def check_example(served: Served, command: Sequence[str | Path]) -> None:
     assert re.fullmatch(r"answer: first (words )?\nend: cancelled\n", stopped)
 
 
-async def test_the_example_in_go(served: Served) -> None:
+async def test_the_go_example_folds_and_cancels_a_run(served: Served) -> None:
     await check_example(served, [get_environment("go") / "client"])
     check_row("grpc-go", find_version(EXAMPLES / "go" / "go.mod", "google.golang.org/grpc "))
 
 
 @pytest.mark.nightly
-async def test_the_fold_of_the_example_in_go_is_ours(tmp_path: Path) -> None:
+async def test_the_fold_of_the_go_example_equals_ours(tmp_path: Path) -> None:
     get_environment("go")
     cases: list[dict[str, Any]] = json.loads((ROOT / "tests" / "fold_cases.json").read_text())
     for case in cases:
@@ -56,13 +56,13 @@ async def test_the_fold_of_the_example_in_go_is_ours(tmp_path: Path) -> None:
     await run_program(["env", *options, "go", "test", "-trimpath", "."], EXAMPLES / "go")
 
 
-async def test_the_example_in_typescript(served: Served) -> None:
+async def test_the_typescript_example_folds_and_cancels_a_run(served: Served) -> None:
     await check_example(served, ["node", get_environment("typescript") / "build" / "main.js"])
     check_row("connect-node (TypeScript)", find_version(EXAMPLES / "typescript" / "package.json", 'connect-node": "'))
 
 
 @pytest.mark.nightly
-async def test_the_example_in_java(served: Served) -> None:
+async def test_the_java_example_folds_and_cancels_a_run(served: Served) -> None:
     folder = get_environment("java")
     classes = f"{folder / 'target' / 'classes'}:{(folder / 'classpath').read_text()}"
     await check_example(served, ["java", "-cp", classes, "example.Main"])
@@ -70,20 +70,20 @@ async def test_the_example_in_java(served: Served) -> None:
 
 
 @pytest.mark.nightly
-async def test_the_fold_of_the_example_in_java_is_ours(tmp_path: Path) -> None:
+async def test_the_fold_of_the_java_example_equals_ours(tmp_path: Path) -> None:
     folder = get_environment("java")
     cases: list[dict[str, Any]] = json.loads((ROOT / "tests" / "fold_cases.json").read_text())
-    for at, case in enumerate(cases):
+    for case_number, case in enumerate(cases):
         events = io.BytesIO()
         for event in case["events"]:
             proto.serialize_length_prefixed(parse_event(json.dumps(event)), events)
-        (tmp_path / f"{at}.events").write_bytes(events.getvalue())
+        (tmp_path / f"{case_number}.events").write_bytes(events.getvalue())
     classes = ":".join(str(folder / "target" / name) for name in ("classes", "test-classes"))
     await run_program(["java", "-cp", f"{classes}:{(folder / 'classpath').read_text()}", "example.FoldCases", tmp_path])
-    for at, case in enumerate(cases):
+    for case_number, case in enumerate(cases):
         state = case["state"]
         expected = [state["runId"], str(state["lastSeq"]), "false" if state["end"] is None else "true", state["answer"]]
-        assert (tmp_path / f"{at}.events.state").read_text().split("\n", 3) == expected, case["name"]
+        assert (tmp_path / f"{case_number}.events.state").read_text().split("\n", 3) == expected, case["name"]
 
 
 async def test_grpc_js_reads_20000_deltas_and_cancels(served: Served) -> None:
@@ -104,14 +104,16 @@ async def test_grpcurl_describes_every_method(served: Served) -> None:
     grpcurl = (await run_program(["go", "tool", "-n", "grpcurl"], GRPCURL)).strip()
     for address, service in services.items():
         for method in service.methods:
-            told = await run_program([grpcurl, "-plaintext", address, "describe", method.full_name])
-            asked, answered = method.input_type.full_name, method.output_type.full_name
-            assert re.search(rf"rpc {method.name} \( \.{asked} \) returns \( (stream )?\.{answered} \)", told)
+            description = await run_program([grpcurl, "-plaintext", address, "describe", method.full_name])
+            request_type, reply_type = method.input_type.full_name, method.output_type.full_name
+            assert re.search(
+                rf"rpc {method.name} \( \.{request_type} \) returns \( (stream )?\.{reply_type} \)", description
+            )
     check_row("grpcurl", find_version(GRPCURL / "go.mod", "fullstorydev/grpcurl "))
 
 
 @pytest.mark.nightly
-async def test_ghz_makes_load_by_reflection(served: Served) -> None:
+async def test_ghz_generates_load_by_reflection(served: Served) -> None:
     ghz = get_environment("ghz") / "ghz"
     for method, request in (
         ("AgentService.ListAgents", {}),
@@ -123,12 +125,12 @@ async def test_ghz_makes_load_by_reflection(served: Served) -> None:
     check_row("ghz", find_version(GHZ / "go.mod", "bojand/ghz "))
 
 
-async def test_buf_curl_streams_a_run_by_reflection_and_is_told_what_is_wrong(served: Served) -> None:
+async def test_buf_curl_streams_a_run_by_reflection_and_gets_error_details(served: Served) -> None:
     buf = Path(sys.executable).with_name("buf")
     curl = (buf, "curl", "--protocol", "grpc", "--http2-prior-knowledge", "--data")
     address = f"http://{served.suite.grpc}/headrace.v1.AgentService/Query"
-    told = await run_program([*curl, json.dumps({"agentKey": "words", "message": "Count."}), address])
-    pieces: list[Any] = re.findall(r'"delta": ?"([^"]*)"', told)
+    output = await run_program([*curl, json.dumps({"agentKey": "words", "message": "Count."}), address])
+    pieces: list[Any] = re.findall(r'"delta": ?"([^"]*)"', output)
     assert pieces == ["one ", "two ", "three"]
     wrong = [*curl, json.dumps({"agentKey": "nobody", "message": "Count."}), address]
     refused = await asyncio.to_thread(subprocess.run, wrong, capture_output=True, check=False)

@@ -1,4 +1,4 @@
-"""The MCP face, judged by the official clients, each with the versions of the protocol that it speaks."""
+"""The MCP face, tested with the official clients in each protocol version that they speak."""
 
 import asyncio
 import json
@@ -26,21 +26,23 @@ from tests.support.timing import within
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-@pytest.mark.parametrize(("mode", "spoken"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
-async def test_the_python_client_calls_agents(examples: Running, mode: Any, spoken: str) -> None:
-    told: list[str] = []
+@pytest.mark.parametrize(("mode", "protocol_version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
+async def test_the_python_client_calls_agents(examples: Running, mode: Any, protocol_version: str) -> None:
+    progress_messages: list[str] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
-        told.append(message or "")
+        progress_messages.append(message or "")
 
     async with within(100), Client(f"{examples.url}/mcp", mode=mode, elicitation_callback=answer) as client:
-        assert client.protocol_version == spoken
+        assert client.protocol_version == protocol_version
         assert {tool.name for tool in (await client.list_tools()).tools} >= {"assistant", "publisher"}
         weather = await client.call_tool("assistant", {"message": "The weather in Paris?"}, progress_callback=note)
         assert weather.structured_content is not None
         assert weather.structured_content["finishReason"] == "stop"
-        again = {"message": "And in Rome?", "chatId": weather.structured_content["chatId"]}
-        assert (await client.call_tool("assistant", again)).structured_content["chatId"] == again["chatId"]  # pyright: ignore
+        next_arguments = {"message": "And in Rome?", "chatId": weather.structured_content["chatId"]}
+        assert (await client.call_tool("assistant", next_arguments)).structured_content["chatId"] == next_arguments[
+            "chatId"
+        ]  # pyright: ignore
         published = await client.call_tool("publisher", {"message": "Publish a note"})
         assert "added to outputs/notes.md" in published.content[0].text  # pyright: ignore
         booked = await client.call_tool("booker", {"message": "Book a flight to Rome"})
@@ -55,11 +57,11 @@ async def test_the_python_client_calls_agents(examples: Running, mode: Any, spok
             await client.call_tool("nobody", {"message": "x"})
         with pytest.raises(MCPError, match="no such chat"):
             await client.read_resource("headrace://chats/11111111-1111-4111-8111-111111111111")
-    assert told == ["calls mock_city_weather"]
+    assert progress_messages == ["calls mock_city_weather"]
     check_row("mcp (Python)", version("mcp"))
 
 
-async def test_a_failed_run_is_a_failed_call_and_fifty_go_at_once(served: Served) -> None:
+async def test_a_failed_run_is_a_failed_call_and_fifty_calls_run_at_once(served: Served) -> None:
     async with within(200), Client(f"{served.suite.url}/mcp") as client:
         failed = await client.call_tool("words", {"message": "Fail."})
         assert (failed.is_error, "PROVIDER_AUTHENTICATION" in failed.content[0].text) == (True, True)  # pyright: ignore

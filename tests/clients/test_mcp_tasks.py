@@ -1,4 +1,4 @@
-"""MCP's tasks, judged by the clients that have them, and by the Python client with an extension of the test's."""
+"""MCP's tasks, tested with the clients that support them, and with the Python client plus an extension of ours."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ async def decide(params: dict[str, Any]) -> dict[str, Any]:
     return {"action": "accept", "content": {"decision": "approve"} if is_approval else {"choice": "yes"}}
 
 
-async def test_calls_of_a_client_that_knows_tasks_are_tasks(examples: Running) -> None:
+async def test_calls_of_a_client_with_the_tasks_extension_are_tasks(examples: Running) -> None:
     tasks = TasksExtension(decide)
     url = f"{examples.url}/mcp"
     async with within(100), Client(url, extensions=[tasks], elicitation_callback=answer) as client:
@@ -85,8 +85,8 @@ async def test_the_typescript_clients_drive_tasks(examples: Running, generation:
     folder = get_environment("node")
     links = ["--preserve-symlinks", "--preserve-symlinks-main"]
     program = ["node", *links, folder / "programs" / "mcp_tasks.mjs", examples.url, generation]
-    told = json.loads((await run_program(program)).splitlines()[-1])
-    assert told == {
+    report = json.loads((await run_program(program)).splitlines()[-1])
+    assert report == {
         "weather": "stop",
         "booked": "confirm_dialog says: choice yes",
         "published": "publish_note says: added to outputs/notes.md\n",
@@ -101,7 +101,7 @@ async def test_the_typescript_clients_drive_tasks(examples: Running, generation:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("victim", ["facade", "orchestrator"])
-async def test_tasks_outlive_a_killed_service(tmp_path: Path, victim: str) -> None:
+async def test_tasks_survive_a_killed_service(tmp_path: Path, victim: str) -> None:
     async with within(900), fresh_suite(tmp_path, form="--split", **SETTINGS) as suite:
         suite.play({"steps": WAITING})
         async with open_client(f"{suite.url}/mcp") as client:
@@ -110,19 +110,19 @@ async def test_tasks_outlive_a_killed_service(tmp_path: Path, victim: str) -> No
         reading = asyncio.create_task(reader.read())
         while len(suite.requests()) < COUNT:
             await asyncio.sleep(0.05)
-        suite.play({"steps": [{"content": ["one ", "two ", "three"]}]})  # what is asked again is answered at once
+        suite.play({"steps": [{"content": ["one ", "two ", "three"]}]})  # A repeated model call is answered at once.
         os.kill(suite.services()[victim], signal.SIGKILL)
         results = [task.result for task in await reading]
-        asked = len(suite.requests())
+        model_calls = len(suite.requests())
     assert {result.structured_content["answer"] for result in results} == {"one two three"}  # pyright: ignore
     assert {result.structured_content["runId"] for result in results} == set(task_ids)  # pyright: ignore
     assert len(set(task_ids)) == COUNT
-    assert asked == (COUNT if victim == "facade" else 2 * COUNT)
+    assert model_calls == (COUNT if victim == "facade" else 2 * COUNT)
     assert reader.breaks or victim == "orchestrator"
 
 
 @pytest.mark.nightly
-async def test_a_call_without_tasks_says_that_its_run_is_lost(tmp_path: Path) -> None:
+async def test_a_call_without_tasks_fails_as_retriable_when_its_run_is_lost(tmp_path: Path) -> None:
     async with within(600), fresh_suite(tmp_path, form="--split", **SETTINGS) as suite:
         suite.play({"steps": WAITING})
         async with Client(f"{suite.url}/mcp") as client:
@@ -132,25 +132,25 @@ async def test_a_call_without_tasks_says_that_its_run_is_lost(tmp_path: Path) ->
             os.kill(suite.services()["orchestrator"], signal.SIGKILL)
             failures = await asyncio.gather(*calls, return_exceptions=True)
     assert {type(failure) for failure in failures} == {MCPError}
-    told = {(failure.code, failure.data["retriable"]) for failure in failures}  # pyright: ignore
-    assert told == {(-32000, True)}
+    errors = {(failure.code, failure.data["retriable"]) for failure in failures}  # pyright: ignore
+    assert errors == {(-32000, True)}
 
 
 @pytest.mark.nightly
-async def test_what_a_task_waits_for_outlives_its_services_too(tmp_path: Path) -> None:
+async def test_a_waiting_task_survives_killed_services_and_is_answered(tmp_path: Path) -> None:
     write_asker(tmp_path)
     async with within(600), fresh_suite(tmp_path, form="--split", **SETTINGS) as suite:
         suite.play(*ASKING)
         async with open_client(f"{suite.url}/mcp") as client:
             task_ids = await begin_tasks(client, "asker", "go", 3)
-        asked = await TaskReader(f"{suite.url}/mcp", task_ids).read()
-        assert {task.status for task in asked} == {"input_required"}
+        waiting_tasks = await TaskReader(f"{suite.url}/mcp", task_ids).read()
+        assert {task.status for task in waiting_tasks} == {"input_required"}
         for victim in ("orchestrator", "facade"):
             os.kill(suite.services()[victim], signal.SIGKILL)
-        still = await TaskReader(f"{suite.url}/mcp", task_ids).read()
-        assert [task.input_requests for task in still] == [task.input_requests for task in asked]
+        tasks_after_kills = await TaskReader(f"{suite.url}/mcp", task_ids).read()
+        assert [task.input_requests for task in tasks_after_kills] == [task.input_requests for task in waiting_tasks]
         async with open_client(f"{suite.url}/mcp") as client:
-            for task in still:
+            for task in tasks_after_kills:
                 (name,) = task.input_requests or {}
                 response = {"action": "accept", "content": {"answer": "the old"}}
                 await update_task(client.session, task.task_id, {name: response, "of nobody": response})

@@ -1,6 +1,6 @@
 """Open WebUI as its users run it: a server in a process of its own, whose models are our agents.
 
-Its environment lacks what embeds and transcribes on this machine (torch and what needs it), which is gigabytes.
+Its environment omits local embedding and transcription (torch and its dependents), which take gigabytes.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ SETTINGS = {
     "ENABLE_OLLAMA_API": "False",
     "ENABLE_VERSION_UPDATE_CHECK": "False",
     "OFFLINE_MODE": "True",
-    "RAG_EMBEDDING_ENGINE": "openai",  # else it loads a model at its start
+    "RAG_EMBEDDING_ENGINE": "openai",  # Otherwise it loads a model when it starts.
     "OPENAI_API_KEY": "none",
 }
 

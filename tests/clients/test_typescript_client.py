@@ -1,6 +1,6 @@
-"""@headrace/client: the package as npm packs it, in a project that has nothing else, in Node and in Chromium.
+"""@headrace/client: the package as npm packs it, in a project without other packages, in Node and in Chromium.
 
-Both do the same exercises (typescript/exercises.js). What they come to is what the fold in Python comes to.
+Both do the same exercises (typescript/exercises.js), and must get the same states as the fold in Python.
 """
 
 import asyncio
@@ -58,8 +58,8 @@ ANSWER = "more " * 300
 WORDS = "word " * 300 + ANSWER
 
 TAKEN_BYTES_MAX = 512 * 1024
-"""What a reader that has stopped may have taken off its connection. The whole stream has five times as much, unless the
-reader was cut meanwhile, and reads the rest folded."""
+"""Bytes that a paused reader may have read from its connection. The whole stream has five times as many, unless the
+reader was disconnected meanwhile, and reads the rest folded."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -77,7 +77,7 @@ async def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def site(project: Path) -> AsyncGenerator[str]:
-    """The origin of a site that serves the project and is another than the facade's."""
+    """The origin of a site that serves the project; it differs from the facade's."""
     application = web.Application()
     application.router.add_static("/", project)
     async with TestServer(application) as server:
@@ -86,7 +86,7 @@ async def site(project: Path) -> AsyncGenerator[str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def suite(site: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Suite]:
-    """Services in processes of their own, of which one can be killed."""
+    """A suite of separate processes, so that single services can be killed."""
     folder = tmp_path_factory.mktemp("suite")
     env = {"HEADRACE_FACADE_CORS_ORIGINS": site, "HEADRACE_FACADE_HEARTBEAT_S": "1", "HEADRACE_DRAIN_S": "0.2"}
     async with (
@@ -112,7 +112,7 @@ async def open_page(browser: Browser, site: str) -> AsyncGenerator[Page]:
 
 
 async def do_in_page(page: Page, exercise: str, *parameters: str) -> Any:
-    """Do an exercise; it pauses, and tells that the connection is lost, by what the page is given for that."""
+    """Do an exercise; it calls the page's `pause`, and `onLost` when the connection is lost."""
     code = f"""async (parameters) => {{
         const {{ exercises }} = await import("/exercises.js");
         return exercises.{exercise}(...parameters, window.pause, window.onLost);
@@ -125,16 +125,16 @@ async def do_in_node(project: Path, exercise: str, *parameters: str) -> Any:
     return json.loads(output.splitlines()[-1])
 
 
-async def check_state(suite: Suite, told: dict[str, Any]) -> None:
-    """Assert that a run has come to what the fold in Python makes of it."""
-    async with Client(suite.grpc) as headrace, headrace.attach(told["runId"]) as run:
+async def check_state(suite: Suite, report: dict[str, Any]) -> None:
+    """Assert that the run's state equals that of the fold in Python."""
+    async with Client(suite.grpc) as headrace, headrace.attach(report["runId"]) as run:
         async for _ in run:
             pass
-    assert without_written_arguments(told["state"]) == without_written_arguments(describe_fold(run.state))
+    assert without_written_arguments(report["state"]) == without_written_arguments(describe_fold(run.state))
 
 
 def without_written_arguments(state: dict[str, Any]) -> dict[str, Any]:
-    """A state without the text of calls: the log has their arguments, and not how a model has written them."""
+    """Return a state without the text of calls: the log has their arguments, but not as the model wrote them."""
     blocks = {key: block | ({"text": ""} if block["kind"] == "tool" else {}) for key, block in state["blocks"].items()}
     return state | {"blocks": blocks}
 
@@ -143,7 +143,7 @@ async def kill_facade(suite: Suite, _: str = "") -> None:
     os.kill(suite.services()["facade"], signal.SIGKILL)
 
 
-async def test_programs_and_the_guides_are_told_types(project: Path) -> None:
+async def test_the_typescript_of_programs_and_guides_type_checks(project: Path) -> None:
     compiler = get_environment("headrace") / "package" / "node_modules" / ".bin" / "tsc"
     options = ["--strict", "--noEmit", "--target", "es2022", "--module", "nodenext"]
     blocks = re.findall(r"```ts\n(.*?)```", GUIDE.read_text(), re.DOTALL)
@@ -154,21 +154,21 @@ async def test_programs_and_the_guides_are_told_types(project: Path) -> None:
     await run_program([compiler, *options, "consumer.ts", *names], project)
 
 
-async def test_a_package_has_nothing_but_its_files(project: Path) -> None:
+async def test_the_npm_package_has_no_dependencies_and_our_version(project: Path) -> None:
     assert [path.name for path in (project / "node_modules").iterdir() if path.is_dir()] == ["@headrace"]
-    described = json.loads((project / "node_modules/@headrace/client/package.json").read_text())
-    assert f'\nversion = "{described["version"]}"\n' in (ROOT / "pyproject.toml").read_text()
-    assert "dependencies" not in described
+    package = json.loads((project / "node_modules/@headrace/client/package.json").read_text())
+    assert f'\nversion = "{package["version"]}"\n' in (ROOT / "pyproject.toml").read_text()
+    assert "dependencies" not in package
 
 
 async def test_older_tools_find_the_package_and_read_its_types(project: Path) -> None:
-    """Some read package.json, some know `main` and `types` alone, and TypeScript before 5.7 no generic arrays."""
-    described = json.loads((project / "node_modules/@headrace/client/package.json").read_text())
-    exported = described["exports"]["."]
-    assert (described["main"], described["types"]) == (exported["default"], exported["types"])
-    assert described["exports"]["./package.json"] == "./package.json"
-    declared = [path.read_text() for path in (project / "node_modules/@headrace/client/dist").glob("*.d.ts")]
-    assert not [text for text in declared if "Uint8Array<" in text]
+    """Some read package.json, some know only `main` and `types`, and TypeScript before 5.7 has no generic arrays."""
+    package = json.loads((project / "node_modules/@headrace/client/package.json").read_text())
+    entry = package["exports"]["."]
+    assert (package["main"], package["types"]) == (entry["default"], entry["types"])
+    assert package["exports"]["./package.json"] == "./package.json"
+    declarations = [path.read_text() for path in (project / "node_modules/@headrace/client/dist").glob("*.d.ts")]
+    assert not [text for text in declarations if "Uint8Array<" in text]
 
 
 @pytest.fixture(params=check_first(["node", "chromium"]))
@@ -186,22 +186,22 @@ def do_exercise(
     return do
 
 
-async def test_20_000_deltas_come_to_one_answer(suite: Suite, do_exercise: Any) -> None:
-    told = await do_exercise("many", suite.url)
-    assert told["state"]["answer"] == "ten chars " * DELTAS
-    assert "content.delta" in told["types"]
-    await check_state(suite, told)
+async def test_20_000_deltas_fold_to_one_answer(suite: Suite, do_exercise: Any) -> None:
+    report = await do_exercise("many", suite.url)
+    assert report["state"]["answer"] == "ten chars " * DELTAS
+    assert "content.delta" in report["types"]
+    await check_state(suite, report)
 
 
-async def test_a_reader_that_stops_takes_no_more_and_has_all_in_the_end(suite: Suite, do_exercise: Any) -> None:
-    told = await do_exercise("slow", suite.url)
-    assert told["taken"] < min(TAKEN_BYTES_MAX, told["whole"])
-    assert told["state"]["answer"] == "ten chars " * DELTAS
-    await check_state(suite, told)
+async def test_a_paused_reader_stops_reading_and_gets_everything_in_the_end(suite: Suite, do_exercise: Any) -> None:
+    report = await do_exercise("slow", suite.url)
+    assert report["taken"] < min(TAKEN_BYTES_MAX, report["whole"])
+    assert report["state"]["answer"] == "ten chars " * DELTAS
+    await check_state(suite, report)
 
 
 async def do_in_node_with_a_kill(suite: Suite, project: Path, exercise: str) -> Any:
-    """Do an exercise, at whose pause the facade is killed."""
+    """Do an exercise, and kill the facade when it pauses."""
     async with within(EXERCISE_S):
         program = await asyncio.create_subprocess_exec(
             *("node", "program.mjs", exercise, suite.url),
@@ -217,28 +217,28 @@ async def do_in_node_with_a_kill(suite: Suite, project: Path, exercise: str) -> 
         return json.loads((await program.stdout.read()).splitlines()[-1])
 
 
-async def test_node_reads_on_after_kill_9_of_the_facade(suite: Suite, project: Path) -> None:
+async def test_node_continues_reading_after_the_facade_is_killed(suite: Suite, project: Path) -> None:
     await check_broken(suite, await do_in_node_with_a_kill(suite, project, "broken"))
 
 
-async def test_a_chat_is_followed_over_its_runs_and_kill_9_of_the_facade(suite: Suite, project: Path) -> None:
-    told = await do_in_node_with_a_kill(suite, project, "follow")
-    assert told["followed"] == told["asked"]
-    places = [(run_id, seq) for run_id, seq, _ in told["events"]]
-    assert len(set(places)) == len(places) == len({cursor for *_, cursor in told["events"]})
-    for run_id, _ in told["asked"]:
-        seqs = [seq for of, seq in places if of == run_id]
+async def test_a_chat_is_followed_over_its_runs_when_the_facade_is_killed(suite: Suite, project: Path) -> None:
+    report = await do_in_node_with_a_kill(suite, project, "follow")
+    assert report["followed"] == report["asked"]
+    places = [(run_id, seq) for run_id, seq, _ in report["events"]]
+    assert len(set(places)) == len(places) == len({cursor for *_, cursor in report["events"]})
+    for run_id, _ in report["asked"]:
+        seqs = [seq for run_of_place, seq in places if run_of_place == run_id]
         assert seqs == sorted(seqs)
 
 
-async def test_a_page_reads_on_after_kill_9_of_the_facade(suite: Suite, site: str, browser: Browser) -> None:
+async def test_a_page_continues_reading_after_the_facade_is_killed(suite: Suite, site: str, browser: Browser) -> None:
     async with open_page(browser, site) as page:
         await page.expose_function("pause", functools.partial(kill_facade, suite))
         await check_broken(suite, await do_in_page(page, "broken", suite.url))
 
 
 @pytest.mark.nightly
-async def test_a_page_that_was_offline_reads_on(suite: Suite, site: str, browser: Browser) -> None:
+async def test_a_page_continues_reading_after_being_offline(suite: Suite, site: str, browser: Browser) -> None:
     async with open_network(suite.url) as network, open_page(browser, site) as page:
 
         async def go_offline(_: str) -> None:
@@ -254,37 +254,35 @@ async def test_a_page_that_was_offline_reads_on(suite: Suite, site: str, browser
         await check_broken(suite, await do_in_page(page, "broken", network.url))
 
 
-async def check_broken(suite: Suite, told: dict[str, Any]) -> None:
-    """Assert that a run was lost once, and has come to its end in each way of reading it."""
-    assert told["connections"] == [False, True]
-    assert (told["state"]["answer"], told["words"]) == (ANSWER, WORDS)
-    await check_state(suite, told)
+async def check_broken(suite: Suite, report: dict[str, Any]) -> None:
+    """Assert that the connection was lost once, and that each way of reading the run reached its end."""
+    assert report["connections"] == [False, True]
+    assert (report["state"]["answer"], report["words"]) == (ANSWER, WORDS)
+    await check_state(suite, report)
 
 
 @pytest.mark.nightly
-async def test_a_page_that_is_loaded_again_in_mid_answer_has_the_whole_run(
-    suite: Suite, site: str, browser: Browser
-) -> None:
+async def test_a_reloaded_page_gets_the_whole_run(suite: Suite, site: str, browser: Browser) -> None:
     async with open_page(browser, site) as page:
-        begun: asyncio.Queue[str] = asyncio.Queue(1)
-        await page.expose_function("pause", begun.put)
+        paused_run_ids: asyncio.Queue[str] = asyncio.Queue(1)
+        await page.expose_function("pause", paused_run_ids.put)
         await page.evaluate(
             "(url) => void import('/exercises.js').then((it) => it.exercises.broken(url, pause))", suite.url
         )
-        run_id = await begun.get()
+        run_id = await paused_run_ids.get()
         await page.reload()
-        told = await do_in_page(page, "attach", suite.url, run_id)
-    assert told["state"]["answer"] == ANSWER
-    await check_state(suite, told)
+        report = await do_in_page(page, "attach", suite.url, run_id)
+    assert report["state"]["answer"] == ANSWER
+    await check_state(suite, report)
 
 
-async def test_text_is_told_once_and_a_stream_that_is_over_stays_so(suite: Suite, project: Path) -> None:
-    told = await do_in_node(project, "text", suite.url)
-    assert (told["pieces"], told["again"]) == (PIECES, [])
-    assert told["refused"] == "text() needs the run from its start: attach without lastSeq"
+async def test_text_is_read_once_and_a_finished_stream_stays_empty(suite: Suite, project: Path) -> None:
+    report = await do_in_node(project, "text", suite.url)
+    assert (report["pieces"], report["again"]) == (PIECES, [])
+    assert report["refused"] == "text() needs the run from its start: attach without lastSeq"
 
 
-async def test_runs_are_stopped_left_steered_and_forked_and_files_uploaded(suite: Suite, project: Path) -> None:
+async def test_the_client_stops_lists_steers_and_forks_runs_and_uploads_files(suite: Suite, project: Path) -> None:
     assert await do_in_node(project, "runs", suite.url) == {
         "answer": "one two three",
         "file": "The word is swordfish.",
@@ -298,13 +296,13 @@ async def test_runs_are_stopped_left_steered_and_forked_and_files_uploaded(suite
     }
 
 
-async def test_gates_are_watched_and_answered(examples: Running, project: Path) -> None:
-    told = await do_in_node(project, "gates", examples.url)
-    assert (told["end"], told["waiting"]) == ("run.complete", 0)
-    assert told["answered"][:2] == ["publish_note", "object"]
+async def test_the_client_watches_and_answers_gates(examples: Running, project: Path) -> None:
+    report = await do_in_node(project, "gates", examples.url)
+    assert (report["end"], report["waiting"]) == ("run.complete", 0)
+    assert report["answered"][:2] == ["publish_note", "object"]
 
 
-async def test_errors_have_reason_and_field(suite: Suite, project: Path) -> None:
+async def test_errors_of_the_client_have_reason_and_field(suite: Suite, project: Path) -> None:
     assert await do_in_node(project, "errors", suite.url) == {
         "told": [
             [True, False, 404, "NOT_FOUND", "agentKey", False],

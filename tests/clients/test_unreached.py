@@ -1,4 +1,4 @@
-"""@headrace/client where no server is: each error names the address and the cause."""
+"""@headrace/client without a server: each error names the address and the cause."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from aiohttp import web
 
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.server import serving_grpc
-from tests.support.facade.scripted import Script, ScriptedMemory, answering, served
+from tests.support.facade.scripted import Script, ScriptedMemory, answering, make_peer_services
 from tests.support.programs import run_to_end
 from tests.support.web_server import serving_web
 
@@ -26,8 +26,8 @@ catch (error) { console.log(JSON.stringify(error.message)); }
 """
 
 
-async def fail(url: str) -> str:
-    """What a program in Node is told."""
+async def request_and_fail(url: str) -> str:
+    """Return the error message of a program in Node."""
     command = ("node", "--input-type=module", "--eval", PROGRAM, str(TRANSPORT), url)
     return json.loads((await run_to_end(*command))[1])
 
@@ -42,29 +42,31 @@ async def serving_page(status: int) -> AsyncGenerator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-async def test_a_port_of_grpc() -> None:
+async def test_the_error_of_a_grpc_port_says_so() -> None:
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
-    async with serving_grpc(settings, served(Script(query=answering("a")), ScriptedMemory())) as running:
+    async with serving_grpc(settings, make_peer_services(Script(query=answering("a")), ScriptedMemory())) as running:
         url = f"http://{running.addresses[0]}"
-        assert await fail(url) == f"{url} cannot be reached: it does not speak HTTP/1.1; is that gRPC's port?"
+        assert (
+            await request_and_fail(url) == f"{url} cannot be reached: it does not speak HTTP/1.1; is that gRPC's port?"
+        )
 
 
-async def test_a_server_that_is_another() -> None:
+async def test_the_error_of_another_server_says_so() -> None:
     async with serving_page(200) as url:
-        assert await fail(url) == f"What answers at {url} is not Headrace."
+        assert await request_and_fail(url) == f"What answers at {url} is not Headrace."
         secure = url.replace("http", "https")
-        assert (await fail(secure)).startswith(f"{secure} cannot be reached: TLS failed (")
+        assert (await request_and_fail(secure)).startswith(f"{secure} cannot be reached: TLS failed (")
     async with serving_page(404) as url:
-        assert await fail(url) == f"{url} answered 404, not as Headrace does"
+        assert await request_and_fail(url) == f"{url} answered 404, not as Headrace does"
 
 
-async def test_a_port_where_nobody_listens() -> None:
+async def test_the_error_of_a_closed_port_says_so() -> None:
     async with serving_page(200) as url:
         pass
-    assert await fail(url) == f"{url} cannot be reached: nothing listens there; is the server running?"
+    assert await request_and_fail(url) == f"{url} cannot be reached: nothing listens there; is the server running?"
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", ""])
-async def test_an_address_of_another_form(url: str) -> None:
+async def test_the_error_of_an_invalid_address_says_so(url: str) -> None:
     expected = f"{url or 'The server'} cannot be reached: it is no address such as http://127.0.0.1:8080"
-    assert await fail(url) == expected
+    assert await request_and_fail(url) == expected

@@ -1,4 +1,4 @@
-"""One cluster for a test, with an agent whose tool must not run twice."""
+"""One cluster per test, with an agent whose tool must not run twice."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -34,8 +34,8 @@ SCRIPT: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-def up(tmp_path: Path) -> Up:
-    """`up()`: a running cluster, and who asks it."""
+def start_cluster(tmp_path: Path) -> Up:
+    """Return a function that runs a cluster, and yields it with a client that sends queries."""
 
     @asynccontextmanager
     async def start() -> AsyncGenerator[tuple[Cluster, Asker]]:

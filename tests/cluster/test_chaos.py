@@ -1,5 +1,7 @@
-"""Whatever is killed, cut or restarted: every run ends once and honestly, nothing acknowledged is lost, nothing that
-must not be is done twice. CLUSTER_ROUNDS and CLUSTER_RUNS say how hard it is tried."""
+"""Processes are killed, links cut and services restarted: every run ends once and with a true state, nothing
+acknowledged is lost, and no effect happens twice. CLUSTER_ROUNDS and CLUSTER_RUNS set the number of rounds and of
+concurrent runs.
+"""
 
 import asyncio
 import os
@@ -18,20 +20,20 @@ ROUNDS = int(os.environ.get("CLUSTER_ROUNDS", "10"))
 RUNS = int(os.environ.get("CLUSTER_RUNS", "6"))
 ROUNDS_IN_CHECK, RUNS_IN_CHECK = 2, 2
 SEED = int(os.environ.get("CLUSTER_SEED", "1"))
-"""A soak gives another one each time."""
+"""A soak sets another one each time."""
 
 CUT_S = 5.0 if ROUNDS > 10 else 1.0
 PAUSE_S = (0.1, 0.7)
-"""Between two rounds."""
+"""Pause between two rounds."""
 
 TIMEOUT_S = 600 + ROUNDS * 200
-"""Of all rounds; and of looking at what has become of the runs."""
+"""For all rounds, and for checking the runs afterwards."""
 
 FAILED_RATIO_MAX = 0.1
-"""Of all runs; or as many as are live at one time, where there are few."""
+"""Of all runs; with few runs, as many as are live at one time."""
 
 SHOWN_MAX = 5
-"""Of the broken runs."""
+"""Number of broken runs that are printed."""
 
 log = structlog.get_logger()
 
@@ -40,13 +42,13 @@ log = structlog.get_logger()
 @pytest.mark.parametrize(
     ("rounds", "runs"), [(ROUNDS_IN_CHECK, RUNS_IN_CHECK), pytest.param(ROUNDS, RUNS, marks=pytest.mark.nightly)]
 )
-async def test_every_run_ends_once_and_honestly_whatever_breaks(up: Up, rounds: int, runs: int) -> None:
+async def test_every_run_ends_once_with_a_true_state_whatever_fails(start_cluster: Up, rounds: int, runs: int) -> None:
     chance = random.Random(SEED)
     log.info("seed", seed=SEED)
-    async with up() as (cluster, asker):
+    async with start_cluster() as (cluster, asker):
         load = Load(asker, "counter")
-        with suppress(TimeoutError):  # which run has no end is told below
-            await break_under(load, cluster, rounds, runs, chance)
+        with suppress(TimeoutError):  # a run without an end is reported below
+            await break_cluster_under_load(load, cluster, rounds, runs, chance)
         ends = load.ends()
         log.info(
             "over",
@@ -63,12 +65,14 @@ async def test_every_run_ends_once_and_honestly_whatever_breaks(up: Up, rounds: 
         lines = await read_lines(cluster)
         async with asyncio.timeout(TIMEOUT_S):
             found = [await find_problems(cluster, asker, run, lines[run.chat_id]) for run in load.asked]
-    broken = [f"{run.run_id or run.request_id}: {each}" for run, each in zip(load.asked, found, strict=True) if each]
+    broken = [
+        f"{run.run_id or run.request_id}: {problem}" for run, problem in zip(load.asked, found, strict=True) if problem
+    ]
     assert not broken, f"{len(broken)} of {len(found)} runs, seed {SEED}: " + "\n".join(broken[:SHOWN_MAX])
     assert len(found) - ends["run.complete"] <= max(FAILED_RATIO_MAX * len(found), runs), ends
 
 
-async def break_under(load: Load, cluster: Cluster, rounds: int, runs: int, chance: random.Random) -> None:
+async def break_cluster_under_load(load: Load, cluster: Cluster, rounds: int, runs: int, chance: random.Random) -> None:
     async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as group:
         for _ in range(runs):
             group.create_task(load.keep_asking())

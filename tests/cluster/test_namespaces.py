@@ -1,4 +1,4 @@
-"""Two namespaces that are kept from hearing each other."""
+"""Two network namespaces whose link can be cut."""
 
 import socket
 
@@ -8,7 +8,7 @@ from trials.chaos.namespaces import PORT, inside, is_possible, network
 
 
 @pytest.mark.skipif(not is_possible(), reason="network namespaces cannot be made here")
-async def test_what_is_sent_over_a_cut_link_arrives_when_it_is_mended() -> None:
+async def test_data_sent_over_a_cut_link_arrives_once_it_is_mended() -> None:
     with network(["a", "b"]) as lan:
         address = (lan.addresses["a"], PORT)
         _, link = await lan.link("b", "a")

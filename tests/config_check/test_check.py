@@ -1,4 +1,4 @@
-"""`headrace check`: the project's examples with up to five things broken in them, and what it says of each."""
+"""`headrace check` reports each of up to five problems put into the project's examples."""
 
 import json
 import os
@@ -26,7 +26,7 @@ Break = Callable[[Path], None]
 
 
 def edit_agent(name: str, value: Any) -> Break:
-    """Write an agent file of its own in which one field is other than it may be."""
+    """Return a function that writes a new agent file with one invalid field."""
 
     def write(folder: Path) -> None:
         agent: dict[str, Any] = {
@@ -145,7 +145,7 @@ def test_the_examples_have_no_problems() -> None:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_each_of_several_problems_is_named(tmp_path: Path, seed: int) -> None:
+def test_each_of_several_problems_is_reported(tmp_path: Path, seed: int) -> None:
     choice = random.Random(seed)
     beginnings = choice.sample([*BREAKS], choice.randint(1, 5))
     folder = copy_examples(tmp_path / "config")
@@ -155,15 +155,15 @@ def test_each_of_several_problems_is_named(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("beginning", ALONE)
-def test_a_file_that_is_refused_as_a_whole_is_named(tmp_path: Path, beginning: str) -> None:
+def test_a_wholly_refused_file_is_named(tmp_path: Path, beginning: str) -> None:
     folder = copy_examples(tmp_path / "config")
     ALONE[beginning](folder)
     expect_lines(check_folder(folder, None)[1], [beginning])
 
 
 @pytest.mark.parametrize("file", ["agents/writer.json", "providers.json", "mcp.json", "tools/units.backend"])
-def test_a_name_that_is_twice_in_an_object_is_refused(tmp_path: Path, file: str) -> None:
-    """A parser would keep only the last, such as the second of two servers."""
+def test_a_duplicate_name_in_a_json_object_is_refused(tmp_path: Path, file: str) -> None:
+    """A JSON parser would keep only the last of them, such as the second of two servers."""
     folder = copy_examples(tmp_path / "config")
     text = (folder / file).read_text()
     first = text.index('"')
@@ -174,7 +174,7 @@ def test_a_name_that_is_twice_in_an_object_is_refused(tmp_path: Path, file: str)
 
 
 @pytest.mark.parametrize("rules", ["{a: [{then: deny}], a: [{then: allow}]}", "{a: [{then: deny, then: allow}]}"])
-def test_a_key_that_is_twice_in_a_rule_file_is_refused(tmp_path: Path, rules: str) -> None:
+def test_a_duplicate_key_in_a_yaml_rule_file_is_refused(tmp_path: Path, rules: str) -> None:
     folder = copy_examples(tmp_path / "config")
     (folder / "approvals.yaml").write_text(f"tools: {rules}\n")
     expect_lines(check_folder(folder, None)[1], ["approvals.yaml: not valid YAML: line 1, column"])
@@ -188,7 +188,7 @@ def test_a_merged_mapping_may_be_overridden(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
-def test_files_may_be_written_as_editors_of_windows_do(tmp_path: Path, line_end: bytes) -> None:
+def test_files_with_a_byte_order_mark_and_windows_line_ends_are_valid(tmp_path: Path, line_end: bytes) -> None:
     folder = copy_examples(tmp_path / "config")
     (folder / "approvals.yaml").write_text("actions: {high: ask}\n")
     kinds = ("agents/*.json", "*.json", "tools/*.backend", "tools/*.html", "*.yaml", "skills/*/SKILL.md")
@@ -198,7 +198,7 @@ def test_files_may_be_written_as_editors_of_windows_do(tmp_path: Path, line_end:
 
 
 @pytest.mark.parametrize("name", [".#writer", "._writer", ".writer"])
-def test_hidden_files_of_editors_and_systems_are_not_read(tmp_path: Path, name: str) -> None:
+def test_hidden_files_of_editors_and_systems_are_ignored(tmp_path: Path, name: str) -> None:
     folder = copy_examples(tmp_path / "config")
     for kind in ("agents/{}.json", "tools/{}.backend", "tools/{}.html", "modes/{}.py"):
         path = folder / kind.format(name)
@@ -210,8 +210,8 @@ def test_hidden_files_of_editors_and_systems_are_not_read(tmp_path: Path, name: 
     assert check_folder(folder, None)[1] == []
 
 
-def test_names_of_other_folders_are_not_looked_up(tmp_path: Path) -> None:
-    """An orchestrator's pod has the agents alone."""
+def test_names_are_not_looked_up_in_missing_folders(tmp_path: Path) -> None:
+    """An orchestrator's pod has only the agents folder."""
     folder = tmp_path / "config"
     shutil.copytree(EXAMPLES / "agents", folder / "agents")
     edit_agent("toolConfig", {"backends": ["hammer"]})(folder)
@@ -220,7 +220,7 @@ def test_names_of_other_folders_are_not_looked_up(tmp_path: Path) -> None:
     assert len(check_folder(folder, None)[1]) == 1
 
 
-def test_secrets_that_are_not_set_are_told_on_request(tmp_path: Path) -> None:
+def test_unset_secrets_are_reported_on_request(tmp_path: Path) -> None:
     folder = copy_examples(tmp_path / "config")
     write("mcp.json", '{"mcpServers": {"far": {"url": "http://far/mcp", "headers": {"Authorization": "env:FAR"}}}}')(
         folder
@@ -234,7 +234,7 @@ def test_secrets_that_are_not_set_are_told_on_request(tmp_path: Path) -> None:
     assert not [line for line in problems if "FAR" in line or "'openai'" in line]
 
 
-def test_a_remote_agent_is_checked_without_being_asked(tmp_path: Path) -> None:
+def test_a_remote_agent_is_checked_without_calling_it(tmp_path: Path) -> None:
     folder = copy_examples(tmp_path / "config")
     remote: dict[str, Any] = {"mode": "REMOTE", "remote": {"card": "https://far/card", "token": "env:FAR"}}
     write("agents/far.json", json.dumps(remote))(folder)
@@ -254,7 +254,7 @@ def run_check(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100, check=False)
 
 
-def test_the_exit_status_says_whether_there_are_problems(tmp_path: Path) -> None:
+def test_the_exit_status_reports_whether_there_are_problems(tmp_path: Path) -> None:
     good = run_check(str(EXAMPLES))
     assert (good.returncode, good.stderr) == (0, "")
     assert good.stdout.startswith(f"{EXAMPLES}: no problems (agents ")
@@ -281,7 +281,9 @@ def test_the_exit_status_says_whether_there_are_problems(tmp_path: Path) -> None
         (Sandbox("none"), False, "unconfined", False),
     ],
 )
-def test_a_tier_says_what_it_costs(sandbox: Sandbox, has_tenants: bool, cost: str, is_fatal: bool) -> None:
+def test_a_sandbox_tier_is_described_with_its_cost(
+    sandbox: Sandbox, has_tenants: bool, cost: str, is_fatal: bool
+) -> None:
     finding = describe_sandbox(sandbox, has_tenants=has_tenants)
     assert cost in finding.cost
     assert bool(cost) == bool(finding.cost)

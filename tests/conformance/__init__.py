@@ -1,1 +1,1 @@
-"""One contract, three ways to it: gRPC, the embedded facade and the Go gateway."""
+"""One contract with three entry points: gRPC, the embedded facade and the Go gateway."""

@@ -1,4 +1,4 @@
-"""Every test with a `front` runs in front of the same peers with each facade."""
+"""Every test with a `front` runs once with each facade, in front of the same peers."""
 
 import pytest
 

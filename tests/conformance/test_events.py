@@ -1,4 +1,4 @@
-"""Every event of the contract, over gRPC and both facades: the same message, the same JSON."""
+"""Every event of the contract, over gRPC and both facades: the same message, and the same JSON."""
 
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,11 @@ PAYLOADS = list(agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields
 ASK = b'{"message":"hi"}'
 
 
-def deltas(*, full: bool, last: str) -> list[agent_pb2.AgentDelta]:
-    """One of each kind, `last` at the end."""
+def make_deltas(*, full: bool, last: str) -> list[agent_pb2.AgentDelta]:
+    """Make one event of each kind, with `last` at the end."""
     kinds = [field for field in PAYLOADS if field.name not in TERMINAL]
     kinds += [field for field in PAYLOADS if field.name == last]
-    made: list[agent_pb2.AgentDelta] = []
+    all_deltas: list[agent_pb2.AgentDelta] = []
     for seq, field in enumerate(kinds, 1):
         assert field.message_type is not None
         delta = agent_pb2.AgentDelta(seq=seq, timestamp=1_700_000_000_000 + seq)
@@ -30,19 +30,19 @@ def deltas(*, full: bool, last: str) -> list[agent_pb2.AgentDelta]:
         getattr(delta, field.name).CopyFrom(payload)
         if full:
             delta.subagent_id, delta.task_id = "subagent-1", 'task "1"'
-        made.append(delta)
-    return made
+        all_deltas.append(delta)
+    return all_deltas
 
 
-async def _same_everywhere(facades: Both, sent: list[agent_pb2.AgentDelta]) -> None:
+async def check_same_everywhere(facades: Both, sent: list[agent_pb2.AgentDelta]) -> None:
     facades.peer.replies = sent
     async with grpc.aio.insecure_channel(facades.grpc) as channel:
         stub: Any = agent_pb2_grpc.AgentServiceStub(channel)
-        heard = [delta async for delta in stub.Query(agent_pb2.QueryRequest(message="hi"))]
-    assert heard == sent
+        received = [delta async for delta in stub.Query(agent_pb2.QueryRequest(message="hi"))]
+    assert received == sent
     answer = await facades.ask("POST", "/api/query", ASK)
     *events, done = answer.events
-    assert events == [made.json for delta in heard if (made := event(delta))]
+    assert events == [encoded.json for delta in received if (encoded := event(delta))]
     assert done == b"[DONE]"
 
 
@@ -50,7 +50,7 @@ async def _same_everywhere(facades: Both, sent: list[agent_pb2.AgentDelta]) -> N
 @pytest.mark.parametrize("last", sorted(TERMINAL))
 async def test_every_event_is_the_same_everywhere(tmp_path: Path, full: bool, last: str) -> None:
     async with both(tmp_path, Peer()) as facades:
-        await _same_everywhere(facades, deltas(full=full, last=last))
+        await check_same_everywhere(facades, make_deltas(full=full, last=last))
 
 
 async def test_any_text_and_any_number_is_the_same_everywhere(tmp_path: Path) -> None:
@@ -62,6 +62,6 @@ async def test_any_text_and_any_number_is_the_same_everywhere(tmp_path: Path) ->
     for delta, number in zip(sent[len(texts) :], [*numbers, float("nan")], strict=True):
         delta.run_complete.usage.cost_usd = number
     async with both(tmp_path, Peer()) as facades:
-        await _same_everywhere(facades, [*sent[: len(texts)], sent[-1]])
+        await check_same_everywhere(facades, [*sent[: len(texts)], sent[-1]])
         for delta in sent[len(texts) :]:
-            await _same_everywhere(facades, [delta])
+            await check_same_everywhere(facades, [delta])

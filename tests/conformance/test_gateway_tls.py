@@ -1,4 +1,4 @@
-"""deploy/gateway and the services behind it know each other: by certificates, which are renewed, or by the token."""
+"""deploy/gateway and the services authenticate each other: by certificates, which are renewed, or by the token."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -16,7 +16,7 @@ from services.runtime.rpc.server import serving_grpc
 from tests.support.authority import Authority, Files
 from tests.support.facade import fronts
 from tests.support.facade.fronts import Timing, gateway
-from tests.support.facade.scripted import Script, ScriptedMemory, answering, frames_of, served
+from tests.support.facade.scripted import Script, ScriptedMemory, answering, make_peer_services, read_all_frames
 
 TOKEN = "t" * 32
 TEST_TIMEOUT_S = 200.0
@@ -28,7 +28,7 @@ def environment(files: Files) -> dict[str, str]:
 
 @pytest.fixture
 def settings(authority: Authority, h2: None, monkeypatch: pytest.MonkeyPatch) -> ServerSettings:
-    """Of an orchestrator with certificates, to which nobody but services may speak; connections are made anew."""
+    """Settings of an orchestrator with certificates that only services may call; connections are renewed often."""
     files = authority.issue("orchestrator")
     for name, path in environment(files).items():
         monkeypatch.setenv(name, path)
@@ -38,13 +38,13 @@ def settings(authority: Authority, h2: None, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @asynccontextmanager
-async def behind(
+async def gateway_before(
     settings: ServerSettings, env: Mapping[str, str], script: Script | None = None
 ) -> AsyncGenerator[aiohttp.ClientSession]:
-    """A gateway with `env` in front of a service with `settings`."""
+    """Run a gateway with `env` in front of a service with `settings`."""
     async with (
         asyncio.timeout(TEST_TIMEOUT_S),
-        serving_grpc(settings, served(script or Script(), ScriptedMemory())) as running,
+        serving_grpc(settings, make_peer_services(script or Script(), ScriptedMemory())) as running,
         gateway(dict.fromkeys(fronts.PEERS, running.addresses[0]), Timing(), env) as url,
         aiohttp.ClientSession(url) as http,
     ):
@@ -56,26 +56,26 @@ async def status(http: aiohttp.ClientSession, **headers: str) -> int:
         return response.status
 
 
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+async def wait_until(holds: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(TEST_TIMEOUT_S):
         while not await holds():
             await asyncio.sleep(0.02)
 
 
-async def test_with_the_facades_certificate_it_calls_as_the_facade(
+async def test_with_the_facades_certificate_the_gateway_calls_as_the_facade(
     settings: ServerSettings, authority: Authority
 ) -> None:
     env = environment(authority.issue("facade"))
-    async with behind(settings, env, Script(query=answering("a"))) as http:
+    async with gateway_before(settings, env, Script(query=answering("a"))) as http:
         assert await status(http) == 200
         async with http.post("/api/query", json={"message": "hi"}) as response:
-            assert (await frames_of(response))[-1].data == b"[DONE]"
+            assert (await read_all_frames(response))[-1].data == b"[DONE]"
 
 
-async def test_with_the_certificate_of_a_service_that_may_not_call_it_is_refused(
+async def test_with_another_services_certificate_the_gateway_is_refused(
     settings: ServerSettings, authority: Authority
 ) -> None:
-    async with behind(settings, environment(authority.issue("llm_gateway"))) as http:
+    async with gateway_before(settings, environment(authority.issue("llm_gateway"))) as http:
         assert await status(http) == 403
 
 
@@ -90,14 +90,14 @@ async def test_without_a_certificate_of_the_suite_there_is_no_connection(
         "a stranger's": environment(Files(theirs.cert, theirs.key, ours.ca)),
         "ours, and it trusts a stranger": environment(Files(ours.cert, ours.key, theirs.ca)),
     }[shown]
-    async with behind(settings, env) as http:
+    async with gateway_before(settings, env) as http:
         assert await status(http) == 503
 
 
-async def test_a_renewed_certificate_is_shown_to_new_connections(
+async def test_a_renewed_certificate_is_used_for_new_connections(
     settings: ServerSettings, authority: Authority
 ) -> None:
-    async with behind(settings, environment(authority.issue("facade"))) as http:
+    async with gateway_before(settings, environment(authority.issue("facade"))) as http:
         assert await status(http) == 200
 
         async def is_refused() -> bool:
@@ -107,24 +107,24 @@ async def test_a_renewed_certificate_is_shown_to_new_connections(
             return await status(http) == 200
 
         files = authority.issue("facade", valid_days=-1)
-        await until(is_refused)
+        await wait_until(is_refused)
         await asyncio.to_thread(Path(files.key).write_text, "half of a renewal")
         assert await status(http) == 503
         authority.issue("facade")
-        await until(is_served)
+        await wait_until(is_served)
 
 
-async def test_browsers_see_its_renewed_certificate(tmp_path: Path) -> None:
+async def test_browsers_see_the_gateways_renewed_certificate(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     files = authority.issue("edge")
     trusting = Tls(files.ca).context()
 
     async def shown(port: int) -> bytes:
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
-        found: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        certificate: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         writer.close()
         await writer.wait_closed()
-        return found
+        return certificate
 
     addresses = dict.fromkeys(fronts.PEERS, "unix:/nobody")
     async with (
@@ -142,23 +142,23 @@ async def test_browsers_see_its_renewed_certificate(tmp_path: Path) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_by_the_token_it_calls_as_the_facade_for_whoever_shows_a_credential(tmp_path: Path) -> None:
+async def test_with_the_token_the_gateway_calls_for_the_owner_of_the_credential(tmp_path: Path) -> None:
     keys = tmp_path / "keys.json"
     digest = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"  # sha256 of "secret"
     keys.write_text(f'{{"keys": [{{"sha256": "{digest}", "tenant": "acme", "user": "ada"}}]}}')
     auth = AuthSettings(auth=API_KEY, internal_token=TOKEN, api_keys_file=keys)
     settings, script = ServerSettings(listen=f"unix:{tmp_path}/s", auth=auth, drain_s=0), Script()
-    async with behind(settings, {"HEADRACE_INTERNAL_TOKEN": TOKEN}, script) as http:
+    async with gateway_before(settings, {"HEADRACE_INTERNAL_TOKEN": TOKEN}, script) as http:
         assert await status(http) == 401
         assert await status(http, **{"X-Api-Key": "secret"}) == 200
     assert script.metadata[-1]["x-headrace-caller"] == "facade"
-    async with behind(settings, {"HEADRACE_INTERNAL_TOKEN": "u" * 32}) as http:
+    async with gateway_before(settings, {"HEADRACE_INTERNAL_TOKEN": "u" * 32}) as http:
         assert await status(http, **{"X-Api-Key": "secret"}) == 401
 
 
-async def test_where_services_alone_are_let_in_it_cannot_say_for_whom_it_calls(tmp_path: Path) -> None:
+async def test_services_that_admit_only_services_refuse_the_gateways_clients(tmp_path: Path) -> None:
     settings = ServerSettings(
         listen=f"unix:{tmp_path}/s", auth=AuthSettings(auth=PEERS, internal_token=TOKEN), drain_s=0
     )
-    async with behind(settings, {"HEADRACE_INTERNAL_TOKEN": TOKEN}) as http:
+    async with gateway_before(settings, {"HEADRACE_INTERNAL_TOKEN": TOKEN}) as http:
         assert await status(http) == 401

@@ -1,4 +1,6 @@
-"""Requests that no honest client sends, byte by byte, to both facades: one refusal each, and nothing is obeyed."""
+"""Requests that no honest client sends, byte by byte, to both facades: each is refused once, and no part of it is
+executed.
+"""
 
 import asyncio
 import re
@@ -17,26 +19,27 @@ from services.runtime.process.config import ProcessSettings, ServerSettings
 from services.runtime.rpc.channels import build_caller_metadata, open_channel
 from services.runtime.rpc.server import serving_grpc
 from tests.support.facade.fronts import PEERS, Front, Timing, embedded, gateway
-from tests.support.facade.scripted import Script, ScriptedMemory, answering, served, suite
+from tests.support.facade.scripted import Script, ScriptedMemory, answering, make_peer_services, suite
 from tests.support.issuing import key_settings
 from tests.support.raw_http import sending
 
 BODY = b'{"message":"a","stream":false}'
 WHOLE = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
-"""The body as chunks."""
+"""The body in chunks."""
 
 KEPT = b"POST /api/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 HEAD = KEPT + b"Connection: close\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n"
 SIZED = HEAD + b"Content-Length: %d\r\n" % len(BODY)
 NEXT = b"GET /api/agents HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-"""What follows where a proxy may have seen a body; nobody has sent it as a request."""
+"""What follows a body that a proxy may have read differently; no client has sent it as a request."""
 
 BAD = frozenset({400})
 BAD_OR_NOT_KNOWN = frozenset({400, 501})
 BARE_LF = frozenset({400, 200})
-"""deploy/gateway takes a bare LF as the end of a line of the head, as RFC 9112 allows in section 2.2; Go's net/http
-has no setting against it."""
+"""deploy/gateway accepts a bare LF as a line end in the head, as RFC 9112 allows in section 2.2; Go's net/http has no
+setting against it.
+"""
 TOO_LARGE = frozenset({400, 431})
 
 CASES = {
@@ -63,7 +66,7 @@ CASES = {
     ),
     "length, then chunks": (
         KEPT + b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n" % len(WHOLE) + WHOLE + NEXT,
-        # deploy/gateway answers what the chunks say and hangs up, which RFC 9112 allows in section 6.1.
+        # deploy/gateway answers the chunked request and closes the connection, which RFC 9112 allows in section 6.1.
         frozenset({400, 200}),
     ),
     "chunks, then length": (
@@ -98,36 +101,36 @@ CASES = {
     "text": (SIZED.replace(b"application/json", b"text/plain") + b"\r\n" + BODY, BAD),
     "two types": (SIZED + b"Content-Type: application/json\r\n\r\n" + BODY, BAD),
 }
-"""What is sent, and the statuses that may be the answer."""
+"""The bytes sent, and the statuses allowed in the response."""
 
 
 async def exchange(url: str, sent: bytes) -> bytes:
-    """All that is answered until the server hangs up."""
+    """Return everything that is answered until the server closes the connection."""
     answer = b""
-    with suppress(ConnectionError):  # it hung up before it had read all, which resets the connection
+    with suppress(ConnectionError):  # it closed before it had read all, which resets the connection
         async with sending(url, sent) as reader:
             while piece := await reader.read(1 << 16):
                 answer += piece
     return answer
 
 
-async def answer_to_head(url: str, head: bytes) -> bytes:
-    """The first line of what is answered while the body does not come."""
+async def read_first_line(url: str, head: bytes) -> bytes:
+    """Return the first line of the response to a head whose body never comes."""
     async with sending(url, head) as reader:
         return await reader.readline()
 
 
-async def test_each_is_refused_once_and_nothing_in_it_becomes_a_request(tmp_path: Path, front: Front) -> None:
+async def test_each_hostile_request_is_refused_once_and_nothing_in_it_is_executed(tmp_path: Path, front: Front) -> None:
     with capture_logs() as logs:
         async with suite(tmp_path, Script(query=answering("x")), front=front) as facade:
             for name, (sent, statuses) in CASES.items():
                 answer = await exchange(facade.url, sent)
-                given = [int(status) for status in re.findall(rb"HTTP/1\.\d (\d{3})", answer)]
-                assert len(given) == 1, (name, answer)
-                assert given[0] in statuses, name
-                is_served = given == [200]
-                heard = [request for request in facade.script.requests if isinstance(request, agent_pb2.QueryRequest)]
-                assert len(heard) == is_served, name
+                response_statuses = [int(status) for status in re.findall(rb"HTTP/1\.\d (\d{3})", answer)]
+                assert len(response_statuses) == 1, (name, answer)
+                assert response_statuses[0] in statuses, name
+                is_served = response_statuses == [200]
+                queries = [request for request in facade.script.requests if isinstance(request, agent_pb2.QueryRequest)]
+                assert len(queries) == is_served, name
                 facade.script.requests.clear()
             answer = await exchange(facade.url, SIZED + b"\r\n" + BODY)
             assert answer.startswith(b"HTTP/1.1 200 ")
@@ -135,14 +138,14 @@ async def test_each_is_refused_once_and_nothing_in_it_becomes_a_request(tmp_path
 
 
 @asynccontextmanager
-async def guarded(folder: Path, front: Front, script: Script) -> AsyncGenerator[str]:
-    """The URL of a facade that wants API keys."""
+async def serving_with_keys(folder: Path, front: Front, script: Script) -> AsyncGenerator[str]:
+    """Run a facade that requires API keys; yield its URL."""
     auth = key_settings(folder, good="tenant/user")
     address = f"unix:{folder}/peer.sock"
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(300))
         settings = ServerSettings(listen=address, drain_s=0, auth=auth)
-        await stack.enter_async_context(serving_grpc(settings, served(script, ScriptedMemory())))
+        await stack.enter_async_context(serving_grpc(settings, make_peer_services(script, ScriptedMemory())))
         channel = await stack.enter_async_context(open_channel(address, build_caller_metadata(auth, FACADE)))
         config = Config(port=0, process=ProcessSettings(drain_s=0, auth=auth))
         facade = await stack.enter_async_context(service.serve(config, dict.fromkeys(PEERS, channel)))
@@ -155,12 +158,12 @@ async def guarded(folder: Path, front: Front, script: Script) -> AsyncGenerator[
 
 
 @pytest.mark.parametrize("credential", [b"", b"X-API-Key: wrong\r\n", b"Authorization: Bearer wrong\r\n"])
-async def test_a_credential_is_looked_at_before_the_body(tmp_path: Path, front: Front, credential: bytes) -> None:
+async def test_the_credential_is_checked_before_the_body(tmp_path: Path, front: Front, credential: bytes) -> None:
     script = Script(query=answering("x"))
-    async with guarded(tmp_path, front, script) as url:
+    async with serving_with_keys(tmp_path, front, script) as url:
         for kind in (b"application/json", b"multipart/form-data; boundary=B", b"text/plain"):
             head = HEAD.replace(b"application/json", kind) + credential
-            line = await answer_to_head(url, head + b"Content-Length: 1000000\r\n\r\n")
+            line = await read_first_line(url, head + b"Content-Length: 1000000\r\n\r\n")
             assert line.startswith(b"HTTP/1.1 401 ")
         assert script.requests == []
         for _ in range(2):

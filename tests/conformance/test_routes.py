@@ -1,4 +1,4 @@
-"""Every route through both facades: the same request reaches the service, and the same answer comes back."""
+"""Every route through both facades: the same request reaches the service, and the same response is returned."""
 
 from pathlib import Path
 from typing import Any
@@ -22,21 +22,21 @@ async def _ask(facades: Both, route: Route, request: Any) -> Any:
     return await facades.ask(route.verb, f"{route.path}?{parameters(request)}")
 
 
-async def test_a_full_request_arrives_whole_and_both_give_the_same_answer(tmp_path: Path) -> None:
+async def test_a_full_request_is_transferred_and_both_facades_return_the_same_response(tmp_path: Path) -> None:
     async with both(tmp_path, Peer()) as facades:
         for route in UNARY:
-            asked = fill_message(route.rpc.input_type, "a b水&=+%/", json="[1e2]")
+            request = fill_message(route.rpc.input_type, "a b水&=+%/", json="[1e2]")
             for reply in (fill_message(route.rpc.output_type), GetMessageClass(route.rpc.output_type)()):
                 facades.peer.replies = [reply]
-                answer = await _ask(facades, route, asked)
+                answer = await _ask(facades, route, request)
                 assert answer.status == 200, (route.path, answer.body)
                 assert answer.json["code"] == 0
                 assert answer.headers["cache-control"] == "no-store"  # whichever header has the credential
-            assert facades.peer.heard == [asked] * 4, route.path
+            assert facades.peer.heard == [request] * 4, route.path
             facades.peer.heard.clear()
 
 
-async def test_a_view_is_html_or_the_json_itself(tmp_path: Path) -> None:
+async def test_a_viewport_is_html_or_json(tmp_path: Path) -> None:
     html, view = (
         tools_pb2.GetViewportResponse(html="<p>水"),
         tools_pb2.GetViewportResponse(view='{"big": 12345678901234567890}'),
@@ -52,7 +52,7 @@ PROOF = [("webhook-id", "e1"), ("webhook-timestamp", "1700000000"), ("webhook-si
 BODY = b'\xef\xbb\xbf {"b" : 1e2,\n"a":"\\ud83e"}\xff'
 
 
-async def test_a_post_is_passed_on_as_it_is(tmp_path: Path) -> None:
+async def test_a_webhook_post_is_forwarded_unchanged(tmp_path: Path) -> None:
     async with both(tmp_path, Peer()) as facades:
         facades.peer.replies = [schedule_pb2.ReceiveWebhookResponse(status="accepted")]
         answer = await facades.ask("POST", PATH, BODY, PROOF)
@@ -66,7 +66,7 @@ async def test_a_post_is_passed_on_as_it_is(tmp_path: Path) -> None:
         assert facades.peer.heard == [schedule_pb2.ReceiveWebhookRequest(schedule_id="x", payload=b"{}")] * 2
 
 
-async def test_its_refusals_are_the_services(tmp_path: Path) -> None:
+async def test_a_webhook_post_is_refused_as_the_service_refuses_it(tmp_path: Path) -> None:
     async with both(tmp_path, Peer()) as facades:
         for error, status in (Unauthenticated("no"), 401), (QueueFull("many", retry_after_s=5), 429):
             facades.peer.replies = [error]
@@ -75,7 +75,7 @@ async def test_its_refusals_are_the_services(tmp_path: Path) -> None:
             assert answer.headers.get("retry-after") == ("5" if status == 429 else None)
 
 
-async def test_what_is_too_large_or_no_json_reaches_no_service(tmp_path: Path) -> None:
+async def test_a_large_or_malformed_webhook_post_reaches_no_service(tmp_path: Path) -> None:
     async with both(tmp_path, Peer()) as facades:
         facades.peer.replies = [schedule_pb2.ReceiveWebhookResponse(status="accepted")]
         assert (await facades.ask("POST", PATH, b"1" * 65_536, PROOF)).status == 200

@@ -1,4 +1,4 @@
-"""The objects that the chart renders to, and what a test asks of them."""
+"""The objects that the chart renders, and queries about them for tests."""
 
 import re
 import shutil
@@ -49,7 +49,7 @@ def run_helm(*arguments: str, values: str = "") -> subprocess.CompletedProcess[s
 
 
 def render(values: str, release: str = "headrace", namespace: str = "headrace", *options: str) -> list[Manifest]:
-    """Every object of a release with these values."""
+    """Render the chart with these values; return every object."""
     done = run_helm("template", release, str(CHART), "--namespace", namespace, *options, values=values)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return [item for item in yaml.load_all(done.stdout, yaml.CSafeLoader) if item]
@@ -57,7 +57,7 @@ def render(values: str, release: str = "headrace", namespace: str = "headrace", 
 
 @cache
 def build_manifests(variant: str, release: str = "headrace", namespace: str = "headrace") -> list[Manifest]:
-    """Every object of the variant."""
+    """Return every object of the variant."""
     return render(read_values(variant), release, namespace)
 
 
@@ -70,7 +70,7 @@ def read_values(variant: str) -> str:
 
 
 def of_kind(variant: str, *kinds: str) -> dict[str, Manifest]:
-    """The objects of these kinds, by name without the prefix that all names have."""
+    """Return the objects of these kinds, by name without the common prefix."""
     prefix = "agents" if variant == "openshift" else "headrace"
     return {
         item["metadata"]["name"].removeprefix(prefix).removeprefix("-"): item
@@ -80,13 +80,13 @@ def of_kind(variant: str, *kinds: str) -> dict[str, Manifest]:
 
 
 def workloads(variant: str) -> dict[str, Manifest]:
-    """Deployments and StatefulSets by service; one pod with all of them is `single`."""
+    """Return Deployments and StatefulSets by service; one pod with all services is `single`."""
     found = of_kind(variant, "Deployment", "StatefulSet").values()
     return {item["metadata"]["labels"]["app.kubernetes.io/component"]: item for item in found}
 
 
 def pods(variant: str) -> dict[str, Manifest]:
-    """The pod template of each workload, by service."""
+    """Return the pod template of each workload, by service."""
     return {name: item["spec"]["template"] for name, item in workloads(variant).items()}
 
 
@@ -95,12 +95,12 @@ def containers(variant: str) -> list[Manifest]:
 
 
 def container_of(variant: str, service: str) -> Manifest:
-    """The service's own container, without those beside it."""
+    """Return the service's own container, without sidecars."""
     return next(item for item in containers(variant) if item["name"] == service)
 
 
 def environment(container: Manifest) -> dict[str, str]:
-    """Its variables; those taken from elsewhere have an example, or as `$(NAME)` what the cluster knows."""
+    """Return a container's variables; values from elsewhere are examples, or field paths of the cluster."""
     return {item["name"]: item.get("value") or _example(item["valueFrom"]) for item in container.get("env", ())}
 
 
@@ -112,7 +112,7 @@ def _example(source: Manifest) -> str:
 
 
 def find_pods(item: Any) -> Iterator[Manifest]:
-    """The pod templates in an object."""
+    """Yield the pod templates in an object."""
     for name, inner in item.items():
         if name == "template":
             yield inner

@@ -1,4 +1,4 @@
-"""The schemas that kubeconform reads: those that Kubernetes publishes, and those of others' custom resources.
+"""The schemas that kubeconform reads: those that Kubernetes publishes, and those of custom resources.
 
 As published they accept unknown fields, so a misspelt one would have no effect; here they are strict.
 """
@@ -61,14 +61,14 @@ def _write(folder: Path, group: str, version: str, kind: str, schema: dict[str, 
 
 
 def _close(definition: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """A schema with all that it refers to."""
-    found: dict[str, Any] = {}
+    """Return a schema along with all schemas that it refers to."""
+    included: dict[str, Any] = {}
     waiting = _list_references(definition)
     while waiting:
-        if (name := waiting.pop()) not in found:
-            found[name] = _make_strict(definitions[name])
+        if (name := waiting.pop()) not in included:
+            included[name] = _make_strict(definitions[name])
             waiting |= _list_references(definitions[name])
-    return _make_strict(definition) | {"definitions": found}
+    return _make_strict(definition) | {"definitions": included}
 
 
 def _list_references(definition: dict[str, Any]) -> set[str]:

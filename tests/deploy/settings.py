@@ -1,4 +1,4 @@
-"""What the code knows of settings: the programs of the image, and the variables each of them reads."""
+"""Settings as the code defines them: the programs of the image, and the variables that each of them reads."""
 
 import re
 from pathlib import Path
@@ -25,17 +25,17 @@ PORTS = {"facade": 8080, "orchestrator": 7001, "llm-gateway": 7002, "memory": 70
 
 
 def prefix(service: str) -> str:
-    """How its settings begin, without HEADRACE_."""
+    """Return the prefix of a service's settings, without HEADRACE_."""
     return service.replace("-", "_").upper()
 
 
 def list_settings(service: str) -> dict[str, Any]:
-    """Its variables with their defaults."""
+    """Return a service's variables with their defaults."""
     return list_variables(CONFIGS[service], prefix(service))
 
 
 def list_gateway_settings() -> dict[str, str]:
-    """The variables of deploy/gateway with their defaults."""
+    """Return the variables of deploy/gateway with their defaults."""
     source = (DEPLOY / "gateway" / "settings.go").read_text()
     given = source.split("given := map[string]string{")[1].split("}")[0]
     return {f"HEADRACE_{name}": value for name, value in re.findall(r'"([A-Z_]+)": "([^"]*)"', given)}
@@ -45,8 +45,8 @@ NOT_GIVEN = {"HEADRACE_LLM_GATEWAY_MEMORY_ADDRESS"}
 """Addresses that the manifests leave out: llm_gateway's refused sign-ins are in its log alone there."""
 
 
-def arrows() -> set[tuple[str, str]]:
-    """Who calls whom, by the addresses that each service is given; orchestrators call each other."""
+def list_calls() -> set[tuple[str, str]]:
+    """Return (caller, callee) pairs, from the address settings of each service; orchestrators call each other."""
     found = {("orchestrator", "orchestrator")}
     for caller in CONFIGS:
         for callee in CONFIGS:

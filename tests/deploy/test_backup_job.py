@@ -1,4 +1,4 @@
-"""The CronJob of backups and the Job that restores one: their form, and what their scripts do here."""
+"""The CronJob that makes backups and the Job that restores one: their pods, and what their scripts do."""
 
 import os
 import re
@@ -24,7 +24,7 @@ def pod_of(variant: str, kind: str = "CronJob") -> Manifest:
 
 
 def run_script(container: Manifest, tmp_path: Path, **words: str) -> subprocess.CompletedProcess[str]:
-    """Run what a container runs, with folders of ours in place of its volumes."""
+    """Run a container's script with local folders instead of its volumes."""
     script = container["args"][-1]
     for name, value in {"/backups": str(tmp_path / "backups"), "/data": str(tmp_path / "data"), **words}.items():
         script = re.sub(rf"{name}\b", value, script)
@@ -38,7 +38,7 @@ def run_script(container: Manifest, tmp_path: Path, **words: str) -> subprocess.
 
 
 @pytest.mark.parametrize(("variant", "kind"), [("backups", "CronJob"), ("backups", "Job"), ("single", "CronJob")])
-def test_its_pod_has_no_rights_and_the_volumes_of_the_installation(variant: str, kind: str) -> None:
+def test_a_backup_pod_has_no_rights_and_mounts_the_installations_volumes(variant: str, kind: str) -> None:
     pod = pod_of(variant, kind)
     context: dict[str, Any] = pod["securityContext"]
     rights = (pod["automountServiceAccountToken"], context["runAsNonRoot"], context["runAsUser"])
@@ -51,7 +51,7 @@ def test_its_pod_has_no_rights_and_the_volumes_of_the_installation(variant: str,
     assert ("initContainers" in pod) == (variant == "backups")
 
 
-def test_a_dump_and_the_files_are_kept_and_the_oldest_go(tmp_path: Path) -> None:
+def test_a_backup_has_dump_and_files_and_the_oldest_are_deleted(tmp_path: Path) -> None:
     backups, data = tmp_path / "backups", tmp_path / "data"
     backups.mkdir()
     for day in range(10, 26):
@@ -60,28 +60,30 @@ def test_a_dump_and_the_files_are_kept_and_the_oldest_go(tmp_path: Path) -> None
     (data / "workspaces" / "a").write_text("kept")
     (backups / "database.dump").write_text("a dump")
     (container,) = pod_of("backups")["containers"]
-    done = run_script(container | {"env": container["env"][:1]}, tmp_path)  # without a bucket
-    assert (done.returncode, done.stderr) == (0, "")
-    left = sorted(path.name for path in backups.iterdir())
-    assert (len(left), left[0]) == (7, "2026-01-20T03-17-00.tar")
-    with tarfile.open(backups / left[-1]) as tar:
+    process = run_script(container | {"env": container["env"][:1]}, tmp_path)  # without a bucket
+    assert (process.returncode, process.stderr) == (0, "")
+    backup_names = sorted(path.name for path in backups.iterdir())
+    assert (len(backup_names), backup_names[0]) == (7, "2026-01-20T03-17-00.tar")
+    with tarfile.open(backups / backup_names[-1]) as tar:
         assert set(tar.getnames()) == {"database.dump", "workspaces", "workspaces/a"}
 
     unpack = pod_of("backups", "Job")["initContainers"][0]
     (tmp_path / "restored").mkdir()
-    words = {str(data): str(tmp_path / "restored"), "2026-11-21T03-17-04.tar": left[-1]}
-    done = run_script(unpack, tmp_path, **words)
-    assert (done.returncode, done.stderr) == (0, "")
+    words = {str(data): str(tmp_path / "restored"), "2026-11-21T03-17-04.tar": backup_names[-1]}
+    process = run_script(unpack, tmp_path, **words)
+    assert (process.returncode, process.stderr) == (0, "")
     assert (tmp_path / "restored" / "workspaces" / "a").read_text() == "kept"
-    done = run_script(unpack, tmp_path, **words)
-    assert (done.returncode, done.stderr) == (1, "the volume is not empty\n")
+    process = run_script(unpack, tmp_path, **words)
+    assert (process.returncode, process.stderr) == (1, "the volume is not empty\n")
 
 
 @needs_s3
-def test_a_backup_goes_into_a_bucket_and_comes_back(tmp_path: Path) -> None:
+def test_a_backup_is_uploaded_to_a_bucket_and_downloaded_again(tmp_path: Path) -> None:
     (container,) = pod_of("backups")["containers"]
-    given = {item["name"]: item.get("value") or item["valueFrom"]["secretKeyRef"]["name"] for item in container["env"]}
-    assert given == {
+    environment = {
+        item["name"]: item.get("value") or item["valueFrom"]["secretKeyRef"]["name"] for item in container["env"]
+    }
+    assert environment == {
         "KEEP": "7",
         "BUCKET": "s3://backups/headrace",
         "AWS_REGION": "eu-central-1",
@@ -96,23 +98,25 @@ def test_a_backup_goes_into_a_bucket_and_comes_back(tmp_path: Path) -> None:
         place = Place(settings)
         variables = place.variables | {"BUCKET": place.url}
         variables.pop("HEADRACE_MEMORY_BLOBS")
-        given = [{"name": name, "value": value} for name, value in variables.items()]
-        done = run_script({"args": container["args"], "env": [{"name": "KEEP", "value": "14"}, *given]}, tmp_path)
-        assert done.returncode == 0, done.stderr
-        (made,) = (tmp_path / "backups").iterdir()
-        command = [HEADRACE, "backups", "get", place.url, made.name, str(tmp_path / "back.tar")]
+        environment = [{"name": name, "value": value} for name, value in variables.items()]
+        process = run_script(
+            {"args": container["args"], "env": [{"name": "KEEP", "value": "14"}, *environment]}, tmp_path
+        )
+        assert process.returncode == 0, process.stderr
+        (backup,) = (tmp_path / "backups").iterdir()
+        command = [HEADRACE, "backups", "get", place.url, backup.name, str(tmp_path / "back.tar")]
         subprocess.run(command, env=os.environ | variables, check=True, capture_output=True)
-    assert (tmp_path / "back.tar").read_bytes() == made.read_bytes()
+    assert (tmp_path / "back.tar").read_bytes() == backup.read_bytes()
 
 
-def test_files_alone_are_kept_where_chats_are_files(tmp_path: Path) -> None:
+def test_a_backup_of_chats_in_files_has_no_dump(tmp_path: Path) -> None:
     backups, chats = tmp_path / "backups", tmp_path / "data" / "chats"
     backups.mkdir()
     chats.mkdir(parents=True)
     (chats / "a.json").write_text("{}")
     (container,) = pod_of("single")["containers"]
-    done = run_script(container, tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    (made,) = backups.iterdir()
-    with tarfile.open(made) as tar:
+    process = run_script(container, tmp_path)
+    assert (process.returncode, process.stderr) == (0, "")
+    (backup,) = backups.iterdir()
+    with tarfile.open(backup) as tar:
         assert tar.getnames() == ["chats", "chats/a.json"]

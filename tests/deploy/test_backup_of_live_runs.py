@@ -1,5 +1,5 @@
-"""A backup while fifty runs are live, restored into an empty installation: what was acknowledged before is there,
-with the pictures that were sent, and the runs go on to their end.
+"""A backup during fifty live runs, restored into an empty installation: everything acknowledged before is there,
+including uploaded pictures, and the runs continue to their end.
 """
 
 import asyncio
@@ -61,13 +61,13 @@ def bucket(is_wanted: bool) -> Generator[Place | None]:
         yield Place(settings)
 
 
-def where(server: Server | None, place: Place | None) -> dict[str, str]:
+def storage_settings(server: Server | None, place: Place | None) -> dict[str, str]:
     at = {} if server is None else {"HEADRACE_DATABASE_URL": server.new_database()}
     return at if place is None else at | place.variables
 
 
 async def copy_bucket(place: Place) -> Place:
-    """Put what is in a place into another one, as a store's own means do."""
+    """Copy a place's objects into another one, as a store's own tools do."""
     objects, copy = await place.read_all(), Place(place.settings)
     async with copy.open() as target:
         for key, body in objects.items():
@@ -76,25 +76,25 @@ async def copy_bucket(place: Place) -> Place:
     return copy
 
 
-def draw(number: int) -> bytes:
-    """Return a picture that no other run has."""
-    drawn = io.BytesIO()
-    Image.new("RGB", (8, 8), (number, 255 - number, 99)).save(drawn, "PNG")
-    return drawn.getvalue()
+def draw_picture(number: int) -> bytes:
+    """Return a picture that differs from those of all other runs."""
+    encoded = io.BytesIO()
+    Image.new("RGB", (8, 8), (number, 255 - number, 99)).save(encoded, "PNG")
+    return encoded.getvalue()
 
 
 async def upload(suite: Suite, number: int) -> dict[str, Any]:
-    """Upload the picture of a run; return what is asked with it."""
+    """Upload a run's picture; return the fields of the query that refers to it."""
     form = aiohttp.FormData()
-    form.add_field("file", draw(number), filename="sky.png")
+    form.add_field("file", draw_picture(number), filename="sky.png")
     async with suite.http.post(f"{suite.url}/api/upload", data=form) as response:
         uploaded = await response.json()
     return {"chatId": uploaded["chatId"], "references": [uploaded["data"]]}
 
 
 @asynccontextmanager
-async def live(suite: Suite, number: int, sent: dict[str, Any]) -> AsyncGenerator[tuple[str, str, str]]:
-    """A run with a picture whose call has ended and whose answer has begun: its question, chat and run."""
+async def live_run(suite: Suite, number: int, sent: dict[str, Any]) -> AsyncGenerator[tuple[str, str, str]]:
+    """Start a run with a picture and read it to its first answer delta; yield its question, chat and run."""
     question = f"ask {number} about the weather"
     async with suite.query(question, "seeing", **sent) as events:
         chat_id = run_id = ""
@@ -125,44 +125,48 @@ def restore(backup: Path, folder: Path, database_url: str) -> None:
         pytest.param("postgres", True, marks=[needs_postgres, needs_s3]),
     ],
 )
-async def test_what_was_acknowledged_before_a_backup_is_there_after_it_is_restored(
+async def test_a_restored_backup_has_everything_acknowledged_and_its_runs_continue(
     tmp_path: Path, engine: str, has_bucket: bool
 ) -> None:
     with database(engine) as server, bucket(has_bucket) as place:
         async with asyncio.timeout(900), simulator(WHILE_BACKED_UP) as sim:
             runs: list[tuple[str, str, str]] = []
-            at = where(server, place)
-            async with running(tmp_path / "config", tmp_path / "data", sim, **at) as suite, AsyncExitStack() as asked:
+            storage = storage_settings(server, place)
+            async with (
+                running(tmp_path / "config", tmp_path / "data", sim, **storage) as suite,
+                AsyncExitStack() as open_runs,
+            ):
                 sent = [await upload(suite, number) for number in range(LIVE)]
                 entered = (
-                    asked.enter_async_context(live(suite, number, message)) for number, message in enumerate(sent)
+                    open_runs.enter_async_context(live_run(suite, number, message))
+                    for number, message in enumerate(sent)
                 )
                 runs = await asyncio.gather(*entered)
                 command = [BACKUP, tmp_path / "data", tmp_path / "backup.tar"]
-                await asyncio.to_thread(subprocess.run, command, env=os.environ | at, check=True)
+                await asyncio.to_thread(subprocess.run, command, env=os.environ | storage, check=True)
                 place = place and await copy_bucket(place)
             sim.rules = parse_script(AFTERWARDS)
             sim.requests.clear()
-            at = where(server, place)
+            storage = storage_settings(server, place)
             await asyncio.to_thread(
-                restore, tmp_path / "backup.tar", tmp_path / "restored", at.get("HEADRACE_DATABASE_URL", "")
+                restore, tmp_path / "backup.tar", tmp_path / "restored", storage.get("HEADRACE_DATABASE_URL", "")
             )
-            async with running(tmp_path / "config", tmp_path / "restored", sim, **at) as suite:
+            async with running(tmp_path / "config", tmp_path / "restored", sim, **storage) as suite:
                 await asyncio.gather(*(check_restored(suite, *run) for run in runs))
-                shown = [json.dumps(body["messages"]) for body in suite.requests()]
+                message_texts = [json.dumps(body["messages"]) for body in suite.requests()]
                 for number, (question, _, _) in enumerate(runs):
-                    picture = base64.b64encode(draw(number)).decode()
-                    assert any(question in messages and picture in messages for messages in shown), number
+                    picture = base64.b64encode(draw_picture(number)).decode()
+                    assert any(question in messages and picture in messages for messages in message_texts), number
                 for _, chat_id, _ in runs[::10]:
                     assert (await suite.ask("and on", "plain", chatId=chat_id))[-1]["type"] == "run.complete"
                 assert len((await suite.get("/api/chats", pageSize="100"))[1]["data"]) == LIVE
 
 
 async def check_restored(suite: Suite, question: str, chat_id: str, run_id: str) -> None:
-    """Raise AssertionError unless the run goes on to its end, with what was stored of it."""
-    seen = await suite.follow(run_id)
-    assert seen[-1]["type"] == "run.complete", seen[-1]
-    # The call is not made again: its result is the one that was stored.
-    assert [event["type"] for event in seen].count("tool.result") == 1
+    """Assert that the run continues to its end, with everything that was stored of it."""
+    events = await suite.follow(run_id)
+    assert events[-1]["type"] == "run.complete", events[-1]
+    # The call is not repeated: its stored result is used.
+    assert [event["type"] for event in events].count("tool.result") == 1
     status, chat = await suite.get("/api/chat", chatId=chat_id)
     assert (status, question in json.dumps(chat)) == (200, True)

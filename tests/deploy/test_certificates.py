@@ -1,5 +1,5 @@
-"""The certificates of deploy/certificates are those that the chart asks for: at every address that a service is
-given, it meets the service of that name, and is known there by its own.
+"""The certificates of deploy/certificates match the chart: at every address that a service gets, it reaches the service
+of that name, and is identified there by its own.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ RELEASE = {"RELEASE": "headrace", "NAMESPACE": "headrace"}
 SPIFFE = b"spiffe://headrace.headrace/"
 
 CLIENT = "batch"
-"""A program outside of the suite."""
+"""A client program that is not one of the services."""
 
 
 def issue(folder: Path, *clients: str) -> None:
@@ -42,24 +42,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def held(folder: Path, name: str) -> Certificates:
+def load_certificates(folder: Path, name: str) -> Certificates:
     return Certificates(*(str(folder / name / file) for file in ("tls.crt", "tls.key", "ca.crt")))
 
 
-async def caller(server: Certificates, client: Certificates, host: str) -> list[bytes]:
-    """The names by which `server` knows `client`, which takes it for `host`."""
+async def read_client_names(server: Certificates, client: Certificates, host: str) -> list[bytes]:
+    """Connect `client` to `server` as `host`; return the names in the client's certificate that the server gets."""
     known: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
 
     async def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        found = read_peer_identity(writer.transport)  # pyright: ignore[reportArgumentType] - typed as any kind of transport
-        known.set_result(found.get("x509_subject_alternative_name", []))
+        identity = read_peer_identity(writer.transport)  # pyright: ignore[reportArgumentType] - typed as any kind of transport
+        known.set_result(identity.get("x509_subject_alternative_name", []))
         writer.close()
 
     async with (
         asyncio.timeout(100),
-        await asyncio.start_server(connected, "127.0.0.1", 0, ssl=server.make_server_context()) as at,
+        await asyncio.start_server(connected, "127.0.0.1", 0, ssl=server.make_server_context()) as listener,
     ):
-        port = at.sockets[0].getsockname()[1]
+        port = listener.sockets[0].getsockname()[1]
         _, writer = await asyncio.open_connection(
             "127.0.0.1", port, ssl=client.get_client_context(), server_hostname=host
         )
@@ -68,52 +68,60 @@ async def caller(server: Certificates, client: Certificates, host: str) -> list[
         return names
 
 
-def called() -> list[tuple[str, str, str]]:
-    """Each caller with the service and the host that it calls, as the manifests have them."""
-    found: list[tuple[str, str, str]] = []
+def list_calls() -> list[tuple[str, str, str]]:
+    """Return each caller with the service and the host that it calls, from the manifests."""
+    calls: list[tuple[str, str, str]] = []
     for container in containers("default"):
         for name, address in environment(container).items():
             if name.endswith("_ADDRESS"):
                 host = address.removeprefix("dns:///").partition(":")[0]
-                found.append((container["name"], host.removeprefix("headrace-"), host))
+                calls.append((container["name"], host.removeprefix("headrace-"), host))
             elif name == "HEADRACE_ORCHESTRATOR_ADVERTISE":
                 host = address.replace("$(POD_NAME)", "headrace-orchestrator-11").partition(":")[0]
-                found.append(("orchestrator", "orchestrator", host))
-    return found
+                calls.append(("orchestrator", "orchestrator", host))
+    return calls
 
 
-async def test_services_meet_each_other_at_their_addresses(folder: Path) -> None:
-    for source, target, host in called():
-        assert await caller(held(folder, target), held(folder, source), host), (source, target)
+async def test_services_accept_each_others_certificates_at_their_addresses(folder: Path) -> None:
+    for source, target, host in list_calls():
+        assert await read_client_names(load_certificates(folder, target), load_certificates(folder, source), host), (
+            source,
+            target,
+        )
 
 
-async def test_each_service_is_known_by_its_name_in_the_caller_table(folder: Path) -> None:
-    known = [await caller(held(folder, "memory"), held(folder, name), "headrace-memory") for name in CONFIGS]
+async def test_each_certificate_has_the_services_name_in_the_caller_table(folder: Path) -> None:
+    known = [
+        await read_client_names(load_certificates(folder, "memory"), load_certificates(folder, name), "headrace-memory")
+        for name in CONFIGS
+    ]
     names = {name.removeprefix(SPIFFE).decode() for found in known for name in found if name.startswith(SPIFFE)}
     assert names == SERVICES == {name.replace("-", "_") for name in CONFIGS}
 
 
-async def test_a_service_is_not_taken_for_another(folder: Path) -> None:
+async def test_a_certificate_of_another_service_is_refused(folder: Path) -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
-        await caller(held(folder, "tools"), held(folder, "orchestrator"), "headrace-memory")
+        await read_client_names(
+            load_certificates(folder, "tools"), load_certificates(folder, "orchestrator"), "headrace-memory"
+        )
 
 
-async def test_a_program_of_another_namespace_is_met_and_is_no_service(folder: Path) -> None:
+async def test_a_client_of_another_namespace_connects_but_is_no_service(folder: Path) -> None:
     (host,) = set(re.findall(r"dns:///([\w-]+\.\w+):7001", (ROOT / "docs" / "operating" / "install.md").read_text()))
-    names = await caller(held(folder, "orchestrator"), held(folder, CLIENT), host)
+    names = await read_client_names(load_certificates(folder, "orchestrator"), load_certificates(folder, CLIENT), host)
     assert [name for name in names if name.startswith(SPIFFE)] == []
 
 
-async def test_certificates_that_are_issued_again_are_of_the_same_authority(folder: Path, tmp_path: Path) -> None:
+async def test_reissued_certificates_have_the_same_authority(folder: Path, tmp_path: Path) -> None:
     issue(tmp_path)
-    before = held(tmp_path, "memory")
+    before = load_certificates(tmp_path, "memory")
     issue(tmp_path)
-    assert await caller(before, held(tmp_path, "orchestrator"), "headrace-memory")
+    assert await read_client_names(before, load_certificates(tmp_path, "orchestrator"), "headrace-memory")
     with pytest.raises(ssl.SSLCertVerificationError, match="certificate verify failed"):
-        await caller(before, held(folder, "orchestrator"), "headrace-memory")
+        await read_client_names(before, load_certificates(folder, "orchestrator"), "headrace-memory")
 
 
-def test_each_pod_has_the_secret_of_its_own_and_reads_what_is_in_it(folder: Path) -> None:
+def test_each_pod_mounts_its_own_secret_and_reads_its_files(folder: Path) -> None:
     for name, pod in pods("default").items():
         (container,) = pod["spec"]["containers"]
         (mount,) = (item for item in container["volumeMounts"] if item["name"] == "tls")
@@ -125,23 +133,23 @@ def test_each_pod_has_the_secret_of_its_own_and_reads_what_is_in_it(folder: Path
         assert (folder / name / "tls.key").stat().st_mode & 0o777 == 0o600
 
 
-def test_cert_manager_is_asked_for_the_same(folder: Path) -> None:
-    documented = certificate()
+def test_the_documented_cert_manager_certificate_has_the_same_names(folder: Path) -> None:
+    documented = read_documented_certificate()
     spec = documented["spec"]
     assert spec["secretName"] == documented["metadata"]["name"] == "headrace-orchestrator-tls"
     command = ["openssl", "x509", "-in", folder / "orchestrator" / "tls.crt", "-noout", "-ext", "subjectAltName"]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
+    output = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
     names = [f"URI:{name}" for name in spec["uris"]] + [f"DNS:{name}" for name in spec["dnsNames"]]
-    assert shown.splitlines()[1].strip() == ", ".join(names)
+    assert output.splitlines()[1].strip() == ", ".join(names)
 
 
-def certificate() -> Manifest:
-    """The example of docs/operating/install.md."""
+def read_documented_certificate() -> Manifest:
+    """Return the example of docs/operating/install.md."""
     blocks = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "operating" / "install.md").read_text(), re.M | re.S)
     (found,) = (item for item in map(yaml.safe_load, blocks) if item.get("kind") == "Certificate")
     return found
 
 
-def test_the_documented_loop_makes_the_secrets_of_all() -> None:
+def test_the_documented_loop_creates_the_secrets_of_all_services() -> None:
     (loop,) = re.findall(r"for service in (.*); do", (ROOT / "docs" / "operating" / "install.md").read_text())
     assert set(loop.split()) == CONFIGS.keys()

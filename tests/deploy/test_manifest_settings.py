@@ -22,33 +22,33 @@ CONFIG = yaml.safe_load((CHART / "values.yaml").read_text())["config"]
 VALUES_OF = {"llm-gateway": "llmGateway"}
 
 
-def ours(container: Manifest) -> dict[str, str]:
+def own_variables(container: Manifest) -> dict[str, str]:
     return {name: value for name, value in environment(container).items() if name.startswith(("HEADRACE_", "AWS_"))}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_setting_exists_and_takes_its_value(variant: str) -> None:
+def test_every_setting_of_the_manifests_exists_and_accepts_its_value(variant: str) -> None:
     for container in containers(variant):
         if container["args"] == ["headrace-gateway"]:
-            assert ours(container).keys() <= list_gateway_settings().keys()
+            assert own_variables(container).keys() <= list_gateway_settings().keys()
         elif container["name"] == "headrace":
-            assert ours(container).keys() <= list_settings("facade").keys()
-            load_settings(CONFIGS["facade"], "FACADE", ours(container))
+            assert own_variables(container).keys() <= list_settings("facade").keys()
+            load_settings(CONFIGS["facade"], "FACADE", own_variables(container))
         else:
             service = container["name"]
             assert container["args"] == ["python", "-m", f"services.{service.replace('-', '_')}"]
-            assert ours(container).keys() <= list_settings(service).keys(), service
-            load_settings(CONFIGS[service], prefix(service), ours(container))
+            assert own_variables(container).keys() <= list_settings(service).keys(), service
+            load_settings(CONFIGS[service], prefix(service), own_variables(container))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_no_variable_is_given_twice(variant: str) -> None:
+def test_no_container_sets_a_variable_twice(variant: str) -> None:
     for container in containers(variant):
         assert len(container.get("env", ())) == len(environment(container))
 
 
-def test_every_setting_of_compose_can_be_set() -> None:
-    """Variables for how long a pod drains follow from `drainSeconds`."""
+def test_every_setting_of_compose_can_be_set_by_values() -> None:
+    """Drain times are set by `drainSeconds`, not by variables."""
     settings = {name: [*list_settings(name), "OPENAI_API_KEY"] for name in CONFIGS} | {
         "gateway": list_gateway_settings()
     }
@@ -72,7 +72,7 @@ def test_every_setting_of_compose_can_be_set() -> None:
         assert sorted(given) == sorted(expected)
 
 
-def test_a_services_own_variables_are_added_to_those_of_all_pods() -> None:
+def test_a_services_own_variables_are_added_to_those_for_all_pods() -> None:
     found = {item["name"]: environment(item) for item in containers("more")}
     assert {name: (env["HEADRACE_LOG_LEVEL"], env["OTEL_SDK_DISABLED"]) for name, env in found.items()} == {
         name: ("INFO" if name == "orchestrator" else "DEBUG", "true") for name in CONFIGS
@@ -80,32 +80,32 @@ def test_a_services_own_variables_are_added_to_those_of_all_pods() -> None:
 
 
 NO_SERVICES = {"HEADRACE_GATEWAY_FACADE_ADDRESS", "HEADRACE_FACADE_A2A_ADDRESS"} | NOT_GIVEN
-"""Addresses of no Service: the facade's in the gateway's own pod, and A2A over gRPC, which a facade says of itself."""
+"""Addresses that are no Service: the facade in the gateway's pod, and the address that a facade announces for A2A."""
 
 
 @pytest.mark.parametrize("variant", ["default", "edge"])
-def test_each_service_knows_the_addresses_of_all_that_it_calls(variant: str) -> None:
+def test_each_service_has_the_addresses_of_all_services_it_calls(variant: str) -> None:
     services = of_kind(variant, "Service")
     for container in containers(variant):
         settings = (
             list_gateway_settings() if container["args"] == ["headrace-gateway"] else list_settings(container["name"])
         )
         expected = {name for name in settings if re.fullmatch(r"HEADRACE_\w+_ADDRESS", name)} - NO_SERVICES
-        given = {name: value for name, value in ours(container).items() if name.endswith("_ADDRESS")}
+        given = {name: value for name, value in own_variables(container).items() if name.endswith("_ADDRESS")}
         assert given.pop("HEADRACE_GATEWAY_FACADE_ADDRESS", "127.0.0.1:8081") == "127.0.0.1:8081"
         assert given.keys() == expected, container["name"]
         for name, address in given.items():
             scheme, host, port = re.split(r"(?<=///)|:(?=\d)", address)
             spec = services[host.removeprefix("headrace-")]["spec"]
-            # By each name gRPC gets the addresses of all ready pods, and takes turns.
+            # Each name resolves to the addresses of all ready pods, and gRPC takes turns.
             assert (scheme, spec["clusterIP"]) == ("dns:///", "None"), name
             assert name.endswith(f"{prefix(host.removeprefix('headrace-'))}_ADDRESS")
             assert int(port) == PORTS[host.removeprefix("headrace-")] == spec["ports"][0]["port"]
 
 
-def test_an_orchestrator_advertises_a_name_that_stays_and_is_found_while_it_drains() -> None:
+def test_an_orchestrator_advertises_a_stable_name_that_resolves_while_it_drains() -> None:
     container = container_of("default", "orchestrator")
-    host, _, port = ours(container)["HEADRACE_ORCHESTRATOR_ADVERTISE"].partition(":")
+    host, _, port = own_variables(container)["HEADRACE_ORCHESTRATOR_ADVERTISE"].partition(":")
     pod, service, *domain = host.split(".")
     # With the namespace, because a certificate for all pods of a name needs two dots after its star.
     assert (pod, domain) == ("$(POD_NAME)", ["headrace", "svc"])
@@ -118,14 +118,16 @@ def test_an_orchestrator_advertises_a_name_that_stays_and_is_found_while_it_drai
     assert int(port) == PORTS["orchestrator"]
 
 
-def test_clients_that_keep_their_connections_find_new_pods_within_minutes() -> None:
-    # Ours look for themselves; others ask for a name's addresses when they must connect anew.
-    ages = {item["name"]: float(ours(item).get("HEADRACE_CONNECTION_AGE_S", "0")) for item in containers("default")}
+def test_connections_are_limited_to_minutes_so_that_clients_find_new_pods() -> None:
+    # Our clients resolve names regularly; others do so only when they must reconnect.
+    ages = {
+        item["name"]: float(own_variables(item).get("HEADRACE_CONNECTION_AGE_S", "0")) for item in containers("default")
+    }
     assert {name for name, age_s in ages.items() if 0 < age_s <= 600} == CONFIGS.keys() - {"facade"}
 
 
-def test_the_configuration_files_are_taken(tmp_path: Path) -> None:
-    registry = Registry(mounted("agents", tmp_path))
+def test_the_charts_configuration_files_are_accepted(tmp_path: Path) -> None:
+    registry = Registry(mount_config("agents", tmp_path))
     registry.reload()
     agent = registry.get("assistant")
     assert agent.tool_config is not None
@@ -133,16 +135,16 @@ def test_the_configuration_files_are_taken(tmp_path: Path) -> None:
     backends = set(agent.tool_config.backends or ())
     assert backends
     with structlog.testing.capture_logs() as logged:
-        catalogue = read_catalogue(mounted("tools", tmp_path) / "tools")
+        catalogue = read_catalogue(mount_config("tools", tmp_path) / "tools")
     assert [entry for entry in logged if entry["log_level"] in ("warning", "error")] == []
     assert {tool.name for tool in catalogue.list_tools() if tool.tier != "discovered"} >= backends
-    file = Providers.model_validate_json((mounted("providers", tmp_path) / "providers.json").read_bytes())
+    file = Providers.model_validate_json((mount_config("providers", tmp_path) / "providers.json").read_bytes())
     asked_for = (agent.model_config_.provider_key, agent.model_config_.model)
     assert asked_for in [(provider.key, model.name) for provider in file.providers for model in provider.models]
 
 
-def mounted(name: str, tmp_path: Path) -> Path:
-    """The folder `name` as the kubelet shows a ConfigMap: links into a folder that is exchanged whole."""
+def mount_config(name: str, tmp_path: Path) -> Path:
+    """Make the folder `name` like a mount_config ConfigMap: links into a folder that is replaced as a whole."""
     target = tmp_path / name
     (target / "..2026").mkdir(parents=True)
     (target / "..data").symlink_to("..2026")

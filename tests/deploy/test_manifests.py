@@ -1,4 +1,4 @@
-"""The chart renders what Kubernetes accepts, field by field, with all the values that a user may set."""
+"""The chart renders objects that Kubernetes accepts, with all values that a user may set."""
 
 import json
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def schemas(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_schemas(tmp_path_factory.mktemp("schemas"))
 
 
-def test_every_object_has_the_published_form(schemas: str, tmp_path: Path) -> None:
+def test_every_object_matches_the_published_schema(schemas: str, tmp_path: Path) -> None:
     assert len(VARIANTS) >= 10
     items = [item for variant in VARIANTS for item in build_manifests(variant)]
     assert list_problems(schemas, tmp_path, *items) == []
@@ -48,9 +48,9 @@ def test_an_unknown_field_is_found(schemas: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_helm_finds_no_fault(variant: str) -> None:
-    done = run_helm("lint", "--strict", str(CHART), values=read_values(variant))
-    assert done.returncode == 0, done.stdout
+def test_helm_lint_finds_no_problem(variant: str) -> None:
+    process = run_helm("lint", "--strict", str(CHART), values=read_values(variant))
+    assert process.returncode == 0, process.stdout
 
 
 def test_each_service_has_a_workload_or_one_pod_has_all() -> None:
@@ -87,7 +87,7 @@ def test_every_object_and_pod_has_the_recommended_labels(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_secrets_are_named_and_not_contained(variant: str) -> None:
+def test_the_chart_refers_to_secrets_and_contains_none(variant: str) -> None:
     assert [item["metadata"]["name"] for item in build_manifests(variant) if item["kind"] == "Secret"] == []
 
 
@@ -95,11 +95,11 @@ def test_secrets_are_named_and_not_contained(variant: str) -> None:
 def test_two_releases_in_a_namespace_share_nothing(variant: str) -> None:
     first, second = (build_manifests(variant, release, "shared") for release in ("blue", "green"))
     assert list_names(first).isdisjoint(list_names(second))
-    theirs = [pod["metadata"]["labels"] for item in second for pod in find_pods(item)]
-    chosen = [selector for item in first for selector in find_selectors(item)]
-    assert chosen
-    for selector in chosen:
-        assert not any(selector.items() <= labels.items() for labels in theirs), selector
+    labels_of_second = [pod["metadata"]["labels"] for item in second for pod in find_pods(item)]
+    selectors = [selector for item in first for selector in find_selectors(item)]
+    assert selectors
+    for selector in selectors:
+        assert not any(selector.items() <= labels.items() for labels in labels_of_second), selector
     words = " ".join(str(value) for item in first for value in find_texts(item))
     assert [name for _, name in list_names(second) if name in words] == []
 
@@ -152,5 +152,5 @@ def find_texts(value: Any) -> Iterator[str]:
     ],
 )
 def test_a_wrong_value_is_refused_by_name(values: str, named: str) -> None:
-    done = run_helm("template", "headrace", str(CHART), values=values)
-    assert (done.returncode, named in done.stderr) == (1, True), done.stderr
+    process = run_helm("template", "headrace", str(CHART), values=values)
+    assert (process.returncode, named in process.stderr) == (1, True), process.stderr

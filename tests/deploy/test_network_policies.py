@@ -1,4 +1,4 @@
-"""The network allows the arrows of the architecture, from both ends, and nothing else between services."""
+"""Network policies allow the calls of the architecture, from both ends, and nothing else between services."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.deploy.manifests import VARIANTS, Manifest, build_manifests, containers, environment, needs_go, of_kind, pods
-from tests.deploy.settings import PORTS, arrows
+from tests.deploy.settings import PORTS, list_calls
 
 pytestmark = needs_go
 
@@ -16,48 +16,48 @@ Arrow = tuple[str, str, int]
 """Caller, callee, the callee's port."""
 
 
-def selected(selector: dict[str, Any], variant: str = "default") -> set[str]:
+def select_pods(selector: dict[str, Any], variant: str = "default") -> set[str]:
     assert selector.keys() == {"matchLabels"}
     wanted = selector["matchLabels"].items()
     return {name for name, pod in pods(variant).items() if wanted <= pod["metadata"]["labels"].items()}
 
 
-def between(rules: str, peers: str) -> set[Arrow]:
-    """What policies allow between pods of the suite, by their egress ("to") or ingress ("from") rules."""
-    found: set[Arrow] = set()
-    for own, policy in of_kind("default", "NetworkPolicy").items():
+def list_allowed_calls(rules: str, peers: str) -> set[Arrow]:
+    """Return the calls between pods that policies allow by their egress ("to") or ingress ("from") rules."""
+    calls: set[Arrow] = set()
+    for name, policy in of_kind("default", "NetworkPolicy").items():
         for rule in policy["spec"][rules]:
             for peer in rule.get(peers, ()):
-                others = selected(peer["podSelector"]) if peer.keys() == {"podSelector"} else ()
+                others = select_pods(peer["podSelector"]) if peer.keys() == {"podSelector"} else ()
                 for other in others:
-                    caller, callee = (own, other) if rules == "egress" else (other, own)
-                    found |= {(caller, callee, port["port"]) for port in rule["ports"]}
-    return found
+                    caller, callee = (name, other) if rules == "egress" else (other, name)
+                    calls |= {(caller, callee, port["port"]) for port in rule["ports"]}
+    return calls
 
 
 @pytest.mark.parametrize("variant", [name for name in VARIANTS if name != "openshift"])
-def test_each_kind_of_pod_has_one_policy_for_both_directions_and_no_neighbour_is_cut_off(variant: str) -> None:
+def test_each_pod_has_one_policy_for_both_directions_that_selects_only_it(variant: str) -> None:
     policies = of_kind(variant, "NetworkPolicy")
     chosen = {name or "single": policy["spec"] for name, policy in policies.items() if name != "backup"}
     assert chosen.keys() == pods(variant).keys()
     for name, spec in chosen.items():
-        assert selected(spec["podSelector"], variant) == {name}
+        assert select_pods(spec["podSelector"], variant) == {name}
     jobs = {item["kind"] for item in build_manifests(variant) if item["kind"] == "CronJob"}
     assert ("backup" in policies) == bool(jobs)
     for policy in policies.values():
         labels = policy["spec"]["podSelector"]["matchLabels"]
         assert labels.items() >= {("app.kubernetes.io/instance", "headrace"), ("app.kubernetes.io/name", "headrace")}
-        # Without its type, a rule has no effect, and what no rule opens is open.
+        # Without its type a rule has no effect, and traffic that no rule names is allowed.
         assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
 
 
 @pytest.mark.parametrize(("rules", "peers"), [("egress", "to"), ("ingress", "from")])
-def test_services_reach_those_they_call_and_no_others(rules: str, peers: str) -> None:
-    assert between(rules, peers) == {(caller, callee, PORTS[callee]) for caller, callee in arrows()}
+def test_services_reach_only_the_services_they_call(rules: str, peers: str) -> None:
+    assert list_allowed_calls(rules, peers) == {(caller, callee, PORTS[callee]) for caller, callee in list_calls()}
 
 
 def list_outside(variant: str) -> dict[str, list[int]]:
-    """The ports of public addresses that each service may reach."""
+    """Return the ports of public addresses that each service may reach."""
     return {
         name: [port["port"] for port in rule["ports"]]
         for name, policy in of_kind(variant, "NetworkPolicy").items()
@@ -66,7 +66,7 @@ def list_outside(variant: str) -> dict[str, list[int]]:
     }
 
 
-def test_outside_of_the_cluster_are_only_models_agents_the_web_and_webhooks() -> None:
+def test_only_services_with_external_peers_reach_public_addresses() -> None:
     both = [443, 8443]
     assert list_outside("default") == {"llm-gateway": [443], "tools": [443, 80], "memory": both, "orchestrator": both}
     assert list_outside("backups").keys() - list_outside("default").keys() == {"backup"}
@@ -74,13 +74,13 @@ def test_outside_of_the_cluster_are_only_models_agents_the_web_and_webhooks() ->
         for rule in policy["spec"]["egress"]:
             for peer in rule["to"]:
                 if peer.get("ipBlock", {}).get("cidr") == "0.0.0.0/0":
-                    # The cloud's metadata service, which gives out credentials, among them.
+                    # These include the cloud's metadata service, which hands out credentials.
                     private = {"169.254.0.0/16", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"}
                     assert private <= set(peer["ipBlock"]["except"])
 
 
 def test_every_pod_reaches_the_clusters_dns() -> None:
-    """On OpenShift it has another namespace, and its pods another port, which policies see; a cache is no pod."""
+    """On OpenShift, DNS has another namespace and its pods another port; a node-local cache is not a pod."""
     for variant in ("default", "single", "backups"):
         for policy in of_kind(variant, "NetworkPolicy").values():
             to = [
@@ -93,7 +93,7 @@ def test_every_pod_reaches_the_clusters_dns() -> None:
                 assert [port for peer, port in to if where in peer] == [number] * 2, where
 
 
-def test_tokens_are_taken_where_their_issuers_keys_can_be_fetched() -> None:
+def test_services_that_accept_tokens_may_fetch_the_issuers_keys() -> None:
     ours = [item for item in containers("documented") if item["name"] != "gateway"]
     takers = {item["name"] for item in ours if "jwt" in environment(item)["HEADRACE_AUTH"]}
     # The gateway in Go passes credentials on; llm-gateway is called by services alone.
@@ -104,13 +104,13 @@ def test_tokens_are_taken_where_their_issuers_keys_can_be_fetched() -> None:
         assert len(given) == (3 if item["name"] in takers else 0)
 
 
-def test_a_rule_of_ones_own_is_added() -> None:
+def test_a_custom_egress_rule_is_added() -> None:
     own = {"to": [{"ipBlock": {"cidr": "192.0.2.20/32"}}], "ports": [{"port": 9000}]}
     having = [name for name, item in of_kind("storage", "NetworkPolicy").items() if own in item["spec"]["egress"]]
     assert having == ["memory"]
 
 
-def test_spans_go_where_a_policy_lets_them() -> None:
+def test_policies_allow_the_configured_endpoint_for_spans() -> None:
     (target,) = {environment(item)["OTEL_EXPORTER_OTLP_ENDPOINT"] for item in containers("observed")}
     where = urlsplit(target)
     assert where.hostname is not None
@@ -121,7 +121,7 @@ def test_spans_go_where_a_policy_lets_them() -> None:
         assert (namespace, rule["ports"]) == (where.hostname.partition(".")[2], [{"port": where.port}])
 
 
-def test_nothing_but_the_kubelet_reaches_what_answers_without_a_certificate() -> None:
+def test_policies_do_not_open_the_port_for_probes() -> None:
     opened = {
         port["port"]
         for policy in of_kind("default", "NetworkPolicy").values()

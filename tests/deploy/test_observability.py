@@ -1,4 +1,4 @@
-"""Alerts and dashboard: in a form that Prometheus takes, and about metrics and labels that the code has."""
+"""Alerts and dashboard are valid for Prometheus, and use only metrics and labels that the code defines."""
 
 import importlib
 import json
@@ -21,10 +21,10 @@ PROMQL = Path(__file__).parent / "promql"
 """A Go program of its own: Prometheus' parsers."""
 
 COMPILE_TIMEOUT_S = 1200.0
-"""Where it never was compiled."""
+"""The first use compiles the program."""
 
 SCRAPED = {"namespace", "pod"}
-"""Labels that Prometheus adds to what it reads from a pod."""
+"""Labels that Prometheus adds to the metrics of a pod."""
 
 FROM_ELSEWHERE = {
     "up",
@@ -33,7 +33,7 @@ FROM_ELSEWHERE = {
     "process_cpu_seconds_total",
     "process_resident_memory_bytes",
 }
-"""Prometheus' own, and what its client tells of a process."""
+"""Metrics of Prometheus itself, and those of a process that its client exports."""
 
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 
@@ -42,8 +42,8 @@ DASHBOARD = json.loads((ROOT / "deploy" / "observability" / "dashboard.json").re
 
 
 @cache
-def defined() -> dict[str, set[str]]:
-    """Labels of each metric that a service declares, under each name that Prometheus has it by."""
+def list_defined_metrics() -> dict[str, set[str]]:
+    """Return the labels of each metric that a service declares, by each of its names in Prometheus."""
     found: dict[str, set[str]] = {}
     for path in sorted((ROOT / "services").rglob("*.py")):
         if "prometheus_client" in path.read_text():
@@ -61,8 +61,8 @@ def names_and_labels(metric: MetricWrapperBase) -> dict[str, set[str]]:
     return {family.name + end: labels | ({"le"} if end == "_bucket" else set()) for end in ends}
 
 
-def used() -> dict[str, set[str]]:
-    """The metrics that alerts and dashboard name, with the labels they are to have."""
+def list_used_metrics() -> dict[str, set[str]]:
+    """Return the metrics that alerts and dashboard use, with their labels."""
     expressions = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
     command = ["go", "run", ".", str(ALERTS)]
     lines = "\n".join(expressions).replace("$namespace", "headrace")
@@ -75,15 +75,15 @@ def used() -> dict[str, set[str]]:
 
 @pytest.mark.nightly
 @needs_go
-def test_metrics_and_their_labels_are_those_of_the_code() -> None:
-    for name, labels in used().items():
-        assert name in FROM_ELSEWHERE | defined().keys(), name
-        assert labels <= defined().get(name, set()) | SCRAPED, name
+def test_used_metrics_and_labels_are_defined_by_the_code() -> None:
+    for name, labels in list_used_metrics().items():
+        assert name in FROM_ELSEWHERE | list_defined_metrics().keys(), name
+        assert labels <= list_defined_metrics().get(name, set()) | SCRAPED, name
 
 
 @pytest.mark.nightly
 @needs_go
-def test_alerts_fire_when_they_should() -> None:
+def test_alerts_fire_as_their_rule_tests_expect() -> None:
     done = subprocess.run(
         ["go", "test", "-count=1", "."],
         cwd=PROMQL,
@@ -96,7 +96,7 @@ def test_alerts_fire_when_they_should() -> None:
 
 
 @needs_go
-def test_autoscalers_go_by_metrics_of_the_code_that_the_documented_adapter_gives() -> None:
+def test_autoscalers_use_metrics_of_the_code_that_the_documented_adapter_exports() -> None:
     metrics = [
         metric["pods"]["metric"]
         for scaler in of_kind("default", "HorizontalPodAutoscaler").values()
@@ -104,16 +104,18 @@ def test_autoscalers_go_by_metrics_of_the_code_that_the_documented_adapter_gives
         if metric["type"] == "Pods"
     ]
     for metric in metrics:
-        assert metric.get("selector", {"matchLabels": {}})["matchLabels"].keys() <= defined()[metric["name"]]
+        assert (
+            metric.get("selector", {"matchLabels": {}})["matchLabels"].keys() <= list_defined_metrics()[metric["name"]]
+        )
     (names,) = re.findall(r'seriesQuery: .*__name__=~"(.*?)"', (ROOT / "docs" / "operating" / "install.md").read_text())
     assert [metric["name"] for metric in metrics if re.fullmatch(names, metric["name"]) is None] == []
 
 
 @needs_go
-def test_the_operator_has_the_alerts_and_finds_every_pod_once() -> None:
+def test_the_prometheus_operator_gets_the_alerts_and_scrapes_every_pod_once() -> None:
     (rule,) = of_kind("observed", "PrometheusRule").values()
     assert [item["alert"] for item in rule["spec"]["groups"][0]["rules"]] == [item["alert"] for item in RULES]
-    # Others' pods in the namespace, which the operator reads, too, are not its business.
+    # Pods of others in the namespace, which the operator scrapes too, must not be matched.
     wide = [item["expr"] for item in rule["spec"]["groups"][0]["rules"] if 'namespace="headrace"' in item["expr"]]
     assert wide
     for expression in wide:
@@ -133,10 +135,10 @@ def test_the_operator_has_the_alerts_and_finds_every_pod_once() -> None:
     assert sorted(read) == sorted(pods("observed"))
     for pod in pods("observed").values():
         assert port in {item["name"] for item in pod["spec"]["containers"][0]["ports"]}
-        assert "annotations" not in pod["metadata"], "it would be read twice"
+        assert "annotations" not in pod["metadata"], "the pod would be scraped twice"
 
 
-def test_every_alert_says_what_to_do() -> None:
+def test_every_alert_links_to_a_section_of_the_runbook() -> None:
     text = (ROOT / "docs" / "operating" / "when-it-breaks.md").read_text()
     headings = {
         re.sub(r"[^a-z -]", "", line.lower()).replace(" ", "-") for line in re.findall(r"^#+ (.*)$", text, re.M)
@@ -146,7 +148,7 @@ def test_every_alert_says_what_to_do() -> None:
         assert (page, heading in headings) == ("docs/operating/when-it-breaks.md", True), rule["alert"]
 
 
-def test_an_alert_about_outcomes_names_those_that_there_are() -> None:
+def test_alerts_about_outcomes_name_existing_error_reasons() -> None:
     reasons = {value.reason for value in vars(errors).values() if is_error(value)}
     named = [
         name for rule in RULES for text in re.findall(r'outcome=~"([^"]*)"', rule["expr"]) for name in text.split("|")
@@ -159,7 +161,7 @@ def is_error(value: Any) -> bool:
     return isinstance(value, type) and issubclass(value, errors.HeadraceError) and value is not errors.HeadraceError
 
 
-def test_panels_have_a_place_each_of_their_own() -> None:
+def test_panels_of_the_dashboard_do_not_overlap() -> None:
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in DASHBOARD["panels"]]
     assert len(set(places)) == len(places)
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(places)

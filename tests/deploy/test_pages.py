@@ -1,4 +1,4 @@
-"""The pages of docs/operating are followed by `python -m trials cluster`, without a command that nobody has tried."""
+"""`python -m trials cluster` follows the pages of docs/operating, and leaves no command untested."""
 
 import ast
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ CLUSTER = Path(__file__).parents[2] / "trials" / "cluster"
 
 
 def list_followed() -> Iterator[tuple[str, str]]:
-    """Page and section of each `follow("page", "section")` of the checks."""
+    """Yield page and section of each `follow("page", "section")` of the checks."""
     for file in CLUSTER.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "follow":
@@ -27,18 +27,18 @@ def test_every_command_of_the_pages_is_followed_by_a_check() -> None:
 
 
 @pytest.mark.parametrize("page", PAGE_NAMES)
-def test_a_page_says_what_one_sees(page: str) -> None:
+def test_every_page_shows_expected_output(page: str) -> None:
     steps = [step for section in read_sections(page).values() for step in section]
     assert any(step.seen for step in steps)
 
 
-def test_what_one_sees_is_in_order_and_as_wide_as_it_likes() -> None:
+def test_expected_output_is_matched_in_order_ignoring_column_widths() -> None:
     pattern = as_pattern("NAME…READY\npod/a created\nrolled out at …")
     assert pattern.search("NAME      AGE   READY\nother\npod/a   created\nrolled out at 7")
     assert pattern.search("pod/a created\nNAME READY\nrolled out at 7") is None
 
 
-def test_steps_are_commands_and_what_is_seen_of_them() -> None:
+def test_a_step_has_commands_and_their_expected_output() -> None:
     (build, *_) = read_sections("install.md")["The image"]
     assert build.commands.startswith("docker build -t registry.example/headrace:")
     first, *_ = read_sections("when-it-breaks.md")["First"]

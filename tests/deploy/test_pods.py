@@ -1,4 +1,4 @@
-"""What each pod is held to: its rights, its probes, its end, and how many there are."""
+"""Each pod's rights, probes, shutdown, volumes and number."""
 
 import re
 
@@ -43,7 +43,7 @@ def test_a_pod_has_no_rights(variant: str) -> None:
             assert container["securityContext"] == RESTRICTED, container["name"]
 
 
-def test_files_are_checked_and_tables_migrated_before_a_service_starts_and_without_a_probe() -> None:
+def test_init_containers_check_files_and_migrate_tables_before_a_service_starts() -> None:
     first = {name: pod["spec"].get("initContainers", [None])[0] for name, pod in pods("default").items()}
     assert first.pop("facade") is None
     migration = first.pop("memory")
@@ -55,7 +55,7 @@ def test_files_are_checked_and_tables_migrated_before_a_service_starts_and_witho
     for name, check in (first | {"memory": migration}).items():
         shared = ("image", "env", "volumeMounts", "securityContext", "resources")
         assert [check[key] for key in shared] == [container_of("default", name)[key] for key in shared]
-    # The old services continue until a new one is ready.
+    # The old services keep running until a new one is ready.
     assert workloads("default")["memory"]["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 
@@ -68,7 +68,7 @@ def test_each_service_has_an_identity_of_its_own_without_a_token() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_images_have_a_version_and_resources_a_bound(variant: str) -> None:
+def test_images_have_a_version_and_containers_resource_limits(variant: str) -> None:
     for container in containers(variant):
         assert re.fullmatch(r"[\w./]*headrace(:\d+\.\d+\.\d+|@sha256:\w{64})", container["image"])
         assert container["resources"]["limits"]["memory"]
@@ -76,7 +76,7 @@ def test_images_have_a_version_and_resources_a_bound(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_container_writes_only_to_volumes_with_a_bound(variant: str) -> None:
+def test_a_container_writes_only_to_volumes_with_a_size_limit(variant: str) -> None:
     for container in containers(variant):
         assert container["resources"]["limits"]["ephemeral-storage"], container["name"]
     for pod in pods(variant).values():
@@ -85,32 +85,32 @@ def test_a_container_writes_only_to_volumes_with_a_bound(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_images_first_process_is_kept(variant: str) -> None:
-    """With `command`, the pod's own program would be the first process and lose early signals."""
+def test_no_container_replaces_the_images_entry_point(variant: str) -> None:
+    """With `command`, the pod's own program would be the first process and would lose early signals."""
     assert [container["name"] for container in containers(variant) if "command" in container] == []
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_volume_is_there_and_used(variant: str) -> None:
+def test_every_volume_exists_and_is_mounted(variant: str) -> None:
     for name, workload in workloads(variant).items():
         spec = workload["spec"]["template"]["spec"]
         claims = workload["spec"].get("volumeClaimTemplates", ())
-        # As the API server writes them: what compares a chart with it would show a difference for good.
+        # As the API server writes them: otherwise tools that compare the two would show a permanent difference.
         assert {(claim["apiVersion"], claim["kind"]) for claim in claims} <= {("v1", "PersistentVolumeClaim")}
         claimed = {claim["metadata"]["name"] for claim in claims}
         mounts = [mount for container in spec["containers"] for mount in container["volumeMounts"]]
         assert {mount["name"] for mount in mounts} == claimed | {volume["name"] for volume in spec["volumes"]}, name
-    made = {
+    rendered_names = {
         item["metadata"]["name"]
         for item in build_manifests(variant)
         if item["kind"] in ("ConfigMap", "PersistentVolumeClaim")
     }
-    made |= {"data-headrace-0"} if variant == "single" else set()
-    assert list_used(variant) - {"authority", "approvals"} == made
+    rendered_names |= {"data-headrace-0"} if variant == "single" else set()
+    assert list_used(variant) - {"authority", "approvals"} == rendered_names
 
 
 def list_used(variant: str) -> set[str]:
-    """The claims and ConfigMaps that pods mount."""
+    """Return the claims and ConfigMaps that pods mount."""
     jobs = [item["spec"]["jobTemplate"]["spec"]["template"] for item in of_kind(variant, "CronJob").values()]
     volumes = [volume for pod in [*pods(variant).values(), *jobs] for volume in pod["spec"]["volumes"]]
     claims = {item["persistentVolumeClaim"]["claimName"] for item in volumes if "persistentVolumeClaim" in item}
@@ -128,7 +128,7 @@ def test_every_service_is_probed_at_a_port_that_answers_without_a_certificate() 
             else:
                 listen = environment(container)[f"HEADRACE_{prefix(name)}_LISTEN"]
                 assert listen == f"[::]:{PORTS[name]},plain:[::]:{PROBES}"
-                # One without valid files is not ready, and is not started again for it.
+                # A service without valid files is not ready, but must not be restarted.
                 name_of_check = {} if probe == "readinessProbe" else {"service": "live"}
                 assert container[probe]["grpc"] == {"port": PROBES} | name_of_check
     # The facade answers for all services of its pod.
@@ -136,14 +136,14 @@ def test_every_service_is_probed_at_a_port_that_answers_without_a_certificate() 
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_end_is_waited_for_longer_than_it_takes(variant: str) -> None:
+def test_the_grace_period_is_longer_than_a_container_needs_to_stop(variant: str) -> None:
     for pod in pods(variant).values():
-        needed_s = max(ending_s(container) for container in pod["spec"]["containers"])
+        needed_s = max(find_stop_time_s(container) for container in pod["spec"]["containers"])
         assert pod["spec"]["terminationGracePeriodSeconds"] > needed_s
 
 
-def ending_s(container: Manifest) -> float:
-    """The longest time a container needs to stop: it still serves for a while, its runs end, then its calls."""
+def find_stop_time_s(container: Manifest) -> float:
+    """Return a container's longest time to stop: it still serves for a while, then its runs end, then calls."""
     service = "facade" if container["name"] == "headrace" else container["name"]
     if service == "gateway":
         return 10 + float(environment(container)["HEADRACE_GATEWAY_DRAIN_S"])
@@ -164,15 +164,15 @@ def test_one_pod_of_a_service_may_be_disrupted_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("variant", ["default", "openshift"])
-def test_a_service_is_scaled_or_has_replicas_and_more_than_one(variant: str) -> None:
+def test_every_service_has_more_than_one_replica_or_an_autoscaler(variant: str) -> None:
     scaled = {item["spec"]["scaleTargetRef"]["name"]: item["spec"] for item in of_kind(variant, SCALER).values()}
     assert len(scaled) == (5 if variant == "default" else 0)
     for workload in workloads(variant).values():
         name = workload["metadata"]["name"]
-        assert ("replicas" in workload["spec"]) != (name in scaled), "the two would undo each other"
+        assert ("replicas" in workload["spec"]) != (name in scaled), "autoscaler and fixed replicas would conflict"
         assert (scaled[name]["minReplicas"] if name in scaled else workload["spec"]["replicas"]) > 1
     for spec in scaled.values():
-        # Where nobody serves the metrics of pods, CPU is all there is.
+        # Without a server for pods' metrics, only CPU is available.
         assert spec["metrics"][-1]["resource"]["name"] == "cpu"
         down = spec["behavior"]["scaleDown"]
         assert down["stabilizationWindowSeconds"] >= 300
@@ -183,13 +183,13 @@ SCALER = "HorizontalPodAutoscaler"
 
 
 @pytest.mark.parametrize("variant", ["default", "openshift"])
-def test_the_providers_quotas_hold_for_as_many_gateways_as_there_may_be(variant: str) -> None:
+def test_quotas_are_divided_by_the_maximum_number_of_gateways(variant: str) -> None:
     scalers = of_kind(variant, SCALER)
     most = scalers["llm-gateway"]["spec"]["maxReplicas"] if scalers else 2
     assert environment(container_of(variant, "llm-gateway"))["HEADRACE_LLM_GATEWAY_REPLICAS"] == str(most)
 
 
-def test_a_runtime_class_is_the_sandbox_of_the_tools_pods() -> None:
+def test_a_runtime_class_makes_the_tools_sandbox_external() -> None:
     spec = pods("openshift")["tools"]["spec"]
     assert spec["runtimeClassName"] == "gvisor"
     assert environment(spec["containers"][0])["HEADRACE_TOOLS_SANDBOX"] == "external"
@@ -218,7 +218,7 @@ def test_pods_are_placed_as_the_values_say() -> None:
     assert of_kind("scheduling", "PodDisruptionBudget")["memory"]["spec"]["maxUnavailable"] == "50%"
 
 
-def test_secrets_buckets_and_keys_are_where_the_values_say() -> None:
+def test_secrets_buckets_and_keys_follow_the_values() -> None:
     memory, tools = (pods("storage")[name]["spec"] for name in ("memory", "tools"))
     volumes = {volume["name"]: volume.get("secret", {}).get("secretName") for volume in memory["volumes"]}
     assert (volumes["tls"], volumes["api-keys"], volumes["master-keys"]) == (
@@ -235,7 +235,7 @@ def test_secrets_buckets_and_keys_are_where_the_values_say() -> None:
     assert (claim["storageClassName"], claim["resources"]["requests"]["storage"]) == ("shared", "5Gi")
 
 
-def test_more_variables_volumes_and_files_are_where_the_values_say() -> None:
+def test_extra_variables_volumes_and_files_follow_the_values() -> None:
     for name, pod in pods("more").items():
         assert pod["spec"]["imagePullSecrets"] == [{"name": "pull"}]
         for container in [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]:
@@ -246,7 +246,7 @@ def test_more_variables_volumes_and_files_are_where_the_values_say() -> None:
     assert of_kind("more", "ConfigMap")["agents"]["data"].keys() == {"clerk.json"}
 
 
-def test_clients_come_in_by_an_ingress_or_a_route() -> None:
+def test_clients_reach_the_facade_through_an_ingress_or_a_route() -> None:
     spec = of_kind("edge", "Ingress")[""]["spec"]
     assert [rule["host"] for rule in spec["rules"]] == spec["tls"][0]["hosts"] == ["headrace.example", "agents.example"]
     (path,) = spec["rules"][0]["http"]["paths"]
@@ -260,7 +260,7 @@ def test_clients_come_in_by_an_ingress_or_a_route() -> None:
     assert rule["backendRefs"] == [{"name": "headrace-facade", "port": 8080}]
 
 
-def test_provider_keys_are_known_to_the_gateway_alone() -> None:
+def test_only_the_llm_gateway_gets_provider_keys() -> None:
     secrets = {
         container["name"]: [source["secretRef"]["name"] for source in container["envFrom"]]
         for container in containers("default")

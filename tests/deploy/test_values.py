@@ -1,4 +1,4 @@
-"""Values and names that people write: the chart renders what Kubernetes accepts, or refuses the value by its name."""
+"""For values and names that people write, the chart renders valid objects or refuses the value by its name."""
 
 import copy
 import json
@@ -44,7 +44,7 @@ def render_everything(release: str = "headrace", namespace: str = "headrace", /,
 
 
 @pytest.mark.parametrize("release", ["12345", "007", "1e3", "0x10", "true", "no", "null", "a.b", "1-agents", "x" * 53])
-def test_every_release_name_that_helm_takes_gives_names_and_labels(schemas: str, tmp_path: Path, release: str) -> None:
+def test_every_release_name_that_helm_accepts_gives_valid_objects(schemas: str, tmp_path: Path, release: str) -> None:
     for values in ({}, SINGLE):
         items = render_everything(release, release.replace(".", "-"), **values)
         assert list_problems(schemas, tmp_path, *items) == []
@@ -84,18 +84,28 @@ def test_texts_that_yaml_reads_as_numbers_stay_texts(schemas: str, tmp_path: Pat
     assert list_problems(schemas, tmp_path, *items) == []
 
 
-def test_a_label_has_the_nearest_value_and_none_changes_what_selects_pods(schemas: str, tmp_path: Path) -> None:
-    taken = {"app.kubernetes.io/name": "mine", "app.kubernetes.io/component": "mine", "app.kubernetes.io/instance": "x"}
-    for labels in ({}, taken):
+def test_the_most_specific_label_wins_and_none_changes_selectors(schemas: str, tmp_path: Path) -> None:
+    reserved_labels = {
+        "app.kubernetes.io/name": "mine",
+        "app.kubernetes.io/component": "mine",
+        "app.kubernetes.io/instance": "x",
+    }
+    for labels in ({}, reserved_labels):
         items = render_everything(labels={"team": "agents"} | labels, pods={"labels": {"team": "runs"} | labels})
         assert list_problems(schemas, tmp_path, *items) == []
         for item in items:
-            own = item["metadata"]["labels"]
+            labels_of_item = item["metadata"]["labels"]
             watched = item["kind"] in ("ServiceMonitor", "PrometheusRule")
-            assert (own["team"], own["app.kubernetes.io/name"]) == ("observers" if watched else "agents", "headrace")
+            assert (labels_of_item["team"], labels_of_item["app.kubernetes.io/name"]) == (
+                "observers" if watched else "agents",
+                "headrace",
+            )
             for pod in find_pods(item):
                 assert pod["metadata"]["labels"]["team"] == "runs"
-                assert pod["metadata"]["labels"]["app.kubernetes.io/component"] == own["app.kubernetes.io/component"]
+                assert (
+                    pod["metadata"]["labels"]["app.kubernetes.io/component"]
+                    == labels_of_item["app.kubernetes.io/component"]
+                )
 
 
 def test_annotations_of_all_objects_and_labels_of_the_monitor_stay_apart() -> None:
@@ -103,7 +113,7 @@ def test_annotations_of_all_objects_and_labels_of_the_monitor_stay_apart() -> No
         assert "team" not in item["metadata"]["annotations"], item["kind"]
 
 
-def test_every_pod_has_the_labels_and_annotations_of_pods_and_the_single_one_has_all() -> None:
+def test_every_pod_gets_the_values_for_pods_and_the_single_pod_gets_all() -> None:
     pods = {"labels": {"cost": "shared"}, "annotations": {"sidecar.istio.io/inject": "false"}}
     more = {
         "envFrom": [{"configMapRef": {"name": "proxy"}}],
@@ -146,7 +156,7 @@ def list_paths(values: Any) -> list[tuple[str, ...]]:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", DEFAULTS)
-def test_a_null_is_an_empty_value_or_refused_by_name(schemas: str, tmp_path: Path, name: str) -> None:
+def test_a_null_is_rendered_as_empty_or_refused_by_name(schemas: str, tmp_path: Path, name: str) -> None:
     rendered: list[Manifest] = []
     enabled = {key: {"enabled": True} for key in ("backup", "serviceMonitor", "gateway")}
     for path in list_paths({name: DEFAULTS[name]}):
@@ -155,12 +165,12 @@ def test_a_null_is_an_empty_value_or_refused_by_name(schemas: str, tmp_path: Pat
         for part in path[:-1]:
             parent = parent.setdefault(part, {})
         parent[path[-1]] = None
-        done = run_helm("template", "headrace", str(CHART), values=json.dumps(values))
-        if done.returncode == 0:
-            rendered += [item for item in yaml.load_all(done.stdout, yaml.CSafeLoader) if item]
+        process = run_helm("template", "headrace", str(CHART), values=json.dumps(values))
+        if process.returncode == 0:
+            rendered += [item for item in yaml.load_all(process.stdout, yaml.CSafeLoader) if item]
         else:
-            assert f"'{path[-1]}'" in done.stderr, (path, done.stderr)
-            assert "schema" in done.stderr, (path, done.stderr)
+            assert f"'{path[-1]}'" in process.stderr, (path, process.stderr)
+            assert "schema" in process.stderr, (path, process.stderr)
     assert list_problems(schemas, tmp_path, *rendered) == []
 
 
@@ -173,16 +183,16 @@ def test_a_null_is_an_empty_value_or_refused_by_name(schemas: str, tmp_path: Pat
         ("facade: {replicas: {min: 20}}", "facade.replicas"),
     ],
 )
-def test_what_kubernetes_would_refuse_is_refused_before(values: str, named: str) -> None:
-    done = run_helm("template", "headrace", str(CHART), values=values)
-    assert (done.returncode, named in done.stderr) == (1, True), done.stderr
+def test_values_that_kubernetes_would_refuse_are_refused_by_the_chart(values: str, named: str) -> None:
+    process = run_helm("template", "headrace", str(CHART), values=values)
+    assert (process.returncode, named in process.stderr) == (1, True), process.stderr
 
 
-def test_a_chart_that_has_this_one_as_a_part_may_say_whether_it_is_enabled() -> None:
+def test_a_parent_chart_may_set_enabled() -> None:
     assert render("enabled: true")
 
 
-def test_lists_may_be_empty_and_nothing_need_wait(schemas: str, tmp_path: Path) -> None:
+def test_empty_lists_and_a_pre_stop_of_zero_are_accepted(schemas: str, tmp_path: Path) -> None:
     items = render_everything(pods={"topologySpreadConstraints": []}, preStopSeconds=0)
     assert list_problems(schemas, tmp_path, *items) == []
     assert "lifecycle" not in str(items), "a sleep of 0 s is refused before Kubernetes 1.33"

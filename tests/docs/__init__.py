@@ -1,1 +1,1 @@
-"""The manual is what the code says: generated regions, completeness, references and examples."""
+"""The manual matches the code: generated regions, completeness, references and examples."""

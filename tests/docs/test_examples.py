@@ -1,5 +1,5 @@
-"""Every example of the reference is what it says: files are read by the loaders that read users' files, requests are
-made of a running suite. The second word behind the fence says what a block is.
+"""Every example of the reference works: files are read by the loaders that read users' files, and requests are sent to
+a running suite. The second word after the fence names a block's kind.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Block(NamedTuple):
 
     page: str
     use: str
-    """The second word behind the fence: what reads it."""
+    """The second word after the fence, which selects the reader."""
 
     more: str
     text: str
@@ -183,13 +183,13 @@ ASKED = {"curl", "reply", "failure"}
 @pytest.mark.parametrize(
     "block", [pytest.param(block, id=f"{block.page}-{block.use}") for block in BLOCKS if block.use in READERS]
 )
-def test_an_example_is_taken_by_what_reads_it(block: Block, tmp_path: Path) -> None:
+def test_an_example_is_accepted_by_its_loader(block: Block, tmp_path: Path) -> None:
     with capture_logs() as logs:
         READERS[block.use](block.text, tmp_path, block.more)
     assert [line for line in logs if line["log_level"] in ("warning", "error")] == []
 
 
-def test_every_example_is_tried() -> None:
+def test_every_example_is_tested() -> None:
     assert {block.use for block in BLOCKS} == READERS.keys() | ASKED
 
 
@@ -201,11 +201,13 @@ async def suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Runn
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_requests_are_answered_as_the_page_says(suite: Running) -> None:
+async def test_requests_are_answered_as_documented(suite: Running) -> None:
     answer, upload = [await ask(suite, block.text) for block in BLOCKS if block.use == "curl"]
     reply, failure = (json.loads(block.text) for block in BLOCKS if block.use in ("reply", "failure"))
-    for each in (answer, upload):
-        assert each | {"data": {}} == reply | ({"chatId": each["chatId"]} if each is upload else {})
+    for response_body in (answer, upload):
+        assert response_body | {"data": {}} == reply | (
+            {"chatId": response_body["chatId"]} if response_body is upload else {}
+        )
     assert answer["data"].keys() == {"runId", "chatId", "content", "finishReason", "usage"}
     assert upload["data"]["name"] == "README.md"
     async with aiohttp.ClientSession(suite.url) as http, http.get("/api/agent?agentKey=nobody") as response:
@@ -216,12 +218,12 @@ async def test_requests_are_answered_as_the_page_says(suite: Running) -> None:
 
 
 async def ask(suite: Running, command: str) -> Any:
-    """The JSON that a curl command line gets."""
-    asked = read_curl(command)
+    """Return the JSON that a curl command line receives."""
+    curl = read_curl(command)
     form = aiohttp.FormData()
-    for name, path in asked.files.items():
+    for name, path in curl.files.items():
         form.add_field(name, await asyncio.to_thread(Path(path).read_bytes), filename=path)
-    url, data = asked.url.replace("http://127.0.0.1:8080", suite.url), asked.body or form
-    async with aiohttp.ClientSession() as http, http.post(url, data=data, headers=asked.headers) as response:
+    url, data = curl.url.replace("http://127.0.0.1:8080", suite.url), curl.body or form
+    async with aiohttp.ClientSession() as http, http.post(url, data=data, headers=curl.headers) as response:
         assert response.status == 200, await response.text()
         return await response.json()

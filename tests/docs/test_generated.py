@@ -1,4 +1,4 @@
-"""What is generated of the reference; the check's step `generated` holds the pages to the code."""
+"""The generator of the reference; the step `generated` of the check compares the pages with the code."""
 
 from docs.generate.flows import trace_flow
 from docs.generate.markdown import slug
@@ -11,7 +11,7 @@ def test_every_region_is_used() -> None:
     assert [name for name in REGIONS if f"<!-- generated: {name} " not in text] == []
 
 
-def test_a_region_is_replaced_and_the_rest_of_a_page_is_not() -> None:
+def test_only_the_generated_region_of_a_page_is_replaced() -> None:
     page = "before\n<!-- generated: budget-defaults -->\nold\n<!-- end -->\nafter\n"
     filled = fill_page(page)
     assert filled.startswith("before\n<!-- generated: budget-defaults -->\n\n| mode |")
@@ -20,7 +20,7 @@ def test_a_region_is_replaced_and_the_rest_of_a_page_is_not() -> None:
     assert fill_page(filled) == filled
 
 
-def test_the_generator_links_to_the_anchors_that_headings_get() -> None:
+def test_the_generator_links_to_the_anchors_of_headings() -> None:
     for heading in ("`GET /api/chat`", "RATE_LIMITED", "What to do"):
         assert slug(heading) == to_anchor(heading)
 
@@ -28,7 +28,7 @@ def test_the_generator_links_to_the_anchors_that_headings_get() -> None:
 SPINE_FILES_MAX = 14
 
 
-def test_a_question_reaches_its_provider_through_few_files_of_the_orchestrator() -> None:
+def test_a_question_reaches_its_provider_through_few_orchestrator_files() -> None:
     files = {file for _, spine in trace_flow("question") for file, _ in spine}
     of_orchestrator = {file for file in files if file.startswith("services/orchestrator/")}
     assert 5 <= len(of_orchestrator) <= SPINE_FILES_MAX, sorted(of_orchestrator)

@@ -1,4 +1,4 @@
-"""Code, protos and documents use the words of docs/glossary.md, and not those that it replaces."""
+"""Code, protos and documents use the terms of docs/glossary.md and not the ones it replaces."""
 
 import io
 import re
@@ -47,7 +47,7 @@ def to_snake(word: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower()
 
 
-def test_no_name_that_the_glossary_replaces_is_used() -> None:
+def test_no_name_the_glossary_replaces_is_used() -> None:
     words = {(path, word) for path in list_files() for word in {*list_names(path)} - KEPT_NAMES}
     replaced = re.compile(rf"(?:^|_)(?:{'|'.join(REPLACED)})(?:_|$)")
     assert [f"{path}: {word}" for path, word in sorted(words) if replaced.search(to_snake(word))] == []

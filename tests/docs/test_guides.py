@@ -1,4 +1,4 @@
-"""Every guide does what it says when a reader pastes it: `trials/guides.py` says how."""
+"""Every guide works when a reader pastes its commands; `trials/guides.py` runs them."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ PAGE_S = 900.0
 
 
 def has_own_network() -> bool:
-    """Whether this machine lets a test have a network of its own, in which the default ports are free."""
+    """Return whether a test can have its own network namespace, in which the default ports are free."""
     if shutil.which("unshare") is None or shutil.which("ip") is None:
         return False
     return subprocess.run([*OWN_NETWORK, "true"], capture_output=True).returncode == 0
@@ -33,8 +33,8 @@ def has_own_network() -> bool:
 def test_a_guide_does_what_it_says(page: Path, sandbox: str) -> None:
     options = () if sandbox == "bubblewrap" else ("--without-bubblewrap",)
     command = [sys.executable, "-m", "trials.guides", *options, page.stem]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PAGE_S)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PAGE_S)
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 def test_output_is_compared_line_by_line() -> None:
@@ -62,8 +62,8 @@ def test_the_guides_fold_gives_the_answer_of_each_case(tmp_path: Path) -> None:
     if shutil.which("node") is None:
         pytest.skip("node is missing: the guide's fold is NOT tried")
     [program] = [block.text for block in list_blocks(GUIDES / "clients.md") if block.form == "js"]
-    shown = program[program.index("let blocks") : program.index("let runId")]
-    (tmp_path / "fold.mjs").write_text(shown + HARNESS)
+    fold_code = program[program.index("let blocks") : program.index("let runId")]
+    (tmp_path / "fold.mjs").write_text(fold_code + HARNESS)
     command = ["node", str(tmp_path / "fold.mjs"), str(CASES)]
     answers = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     cases = json.loads(CASES.read_text())

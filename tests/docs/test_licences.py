@@ -1,4 +1,4 @@
-"""Nothing comes in that is not pinned, explained, and under a licence that may be used."""
+"""Every dependency is pinned, explained, and under an allowed licence."""
 
 import re
 import shutil
@@ -23,7 +23,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_may_be_used(package: str) -> None:
+def test_a_packages_licence_is_allowed(package: str) -> None:
     assert find_forbidden(package) == set(), f"the licence of {package} is not among those that docs.generate allows"
 
 
@@ -34,7 +34,7 @@ def test_every_package_is_pinned() -> None:
     assert [package for package in PACKAGES if package not in pinned] == []
 
 
-def test_every_dependency_of_ours_says_what_it_saves() -> None:
+def test_every_direct_dependency_is_justified() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     ours = [
@@ -46,14 +46,14 @@ def test_every_dependency_of_ours_says_what_it_saves() -> None:
     assert [name for name in ours if name.lower() not in explained] == []
 
 
-def test_every_go_module_has_its_licence() -> None:
+def test_every_go_module_has_a_recorded_licence() -> None:
     known = {path for paths in GO_MODULES.values() for path in paths.split()}
     assert read_go_modules().keys() == known
 
 
 @pytest.mark.skipif(shutil.which("go") is None, reason="Go is not here")
 @pytest.mark.parametrize(("licence", "path"), [(name, path) for name in TEXTS for path in GO_MODULES[name].split()])
-def test_a_go_module_says_so_itself(licence: str, path: str) -> None:
+def test_a_go_modules_licence_file_matches_its_recorded_licence(licence: str, path: str) -> None:
     command = ["go", "list", "-m", "-f", "{{.Dir}}", path]
     folder = subprocess.run(command, cwd=ROOT / "deploy/gateway", capture_output=True, text=True, check=True).stdout
     [text] = [

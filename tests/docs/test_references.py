@@ -1,4 +1,4 @@
-"""Every page that is named in the code or linked in the docs exists, with the section that is meant."""
+"""Every page named in the code or linked in the docs exists, with the section referred to."""
 
 import ast
 import io
@@ -37,7 +37,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
 def list_words(path: Path) -> Iterator[str]:
-    """The comments and texts of a source file; of a test only its comments and docstrings: its texts are data."""
+    """Yield the comments and strings of a source file; of a test, whose strings are data, not the strings."""
     source = path.read_text(errors="replace")
     if path.suffix != ".py" or ".md" not in source:  # most files name no page, and tokens take long
         yield source
@@ -56,7 +56,7 @@ def find_page(name: str) -> Path | None:
 
 
 def list_missing(path: Path) -> list[str]:
-    """The pages that a source file names and that do not exist, or have no such section."""
+    """List the pages and sections that a source file names but that do not exist."""
     missing: list[str] = []
     for words in list_words(path):
         for name, anchor in NAME.findall(words):
@@ -68,12 +68,12 @@ def list_missing(path: Path) -> list[str]:
     return missing
 
 
-def test_every_page_that_is_named_in_the_code_exists() -> None:
+def test_every_page_named_in_the_code_exists() -> None:
     assert [name for path in (*CODE, *TESTS) for name in list_missing(path)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+def test_every_link_of_a_page_has_a_target(page: Path) -> None:
     text = BLOCK.sub("", page.read_text())
     for target in LINK.findall(text):
         if target.startswith(("http://", "https://")):
@@ -100,7 +100,7 @@ ALIASES = {
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_body_names_each_field_as_the_reference_does(page: Path) -> None:
+def test_example_bodies_use_the_reference_names_of_fields(page: Path) -> None:
     paragraphs = page.read_text().split("\n\n")
     for path, alias in ALIASES.items():
         assert [text for text in paragraphs if path in text and re.search(rf"\"{alias}\\?\"\s*:", text)] == []
@@ -110,7 +110,7 @@ COMMAND = re.compile(r"(?<!`)`headrace\s([^`]+)`(?!`)")
 
 
 def find_unknown_word(line: str) -> str | None:
-    """The first word of a command line of ours that is no command, or no option of its command."""
+    """Return the first word of a headrace command line that is neither a command nor an option of its command."""
     command, words = main, line.split()
     while isinstance(command, click.Group) and words and words[0].islower() and not words[0].startswith("-"):
         found = command.get_command(click.Context(command), words[0])
@@ -122,18 +122,18 @@ def find_unknown_word(line: str) -> str | None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_command_that_a_page_names_exists(page: Path) -> None:
+def test_every_command_named_by_a_page_exists(page: Path) -> None:
     lines = COMMAND.findall(page.read_text())
     assert [(line, word) for line in lines if (word := find_unknown_word(line))] == []
 
 
-def test_every_page_of_the_reference_stands_in_its_list() -> None:
+def test_every_reference_page_is_in_the_reference_index() -> None:
     listed = (ROOT / "docs" / "reference" / "README.md").read_text()
     names = [path.name for path in (ROOT / "docs" / "reference").glob("*.md") if path.name != "README.md"]
     assert [name for name in names if f"[{name}]({name})" not in listed] == []
 
 
-def test_the_checks_see_what_they_look_for() -> None:
+def test_the_checks_detect_violations() -> None:
     assert NAME.findall("see docs/operating.md, or agents.md#budget") == [
         ("docs/operating.md", ""),
         ("agents.md", "budget"),
@@ -143,7 +143,7 @@ def test_the_checks_see_what_they_look_for() -> None:
     assert find_page("no_such_page.md") is None
 
 
-def test_each_decision_has_a_number_of_its_own() -> None:
+def test_each_decision_has_a_unique_number() -> None:
     numbers = Counter(path.name.split("-")[0] for path in (ROOT / "docs" / "decisions").glob("*.md"))
     assert [number for number, count in numbers.items() if count > 1] == []
 
@@ -212,18 +212,20 @@ SPANS = [
 ]
 
 
-def test_every_source_file_that_a_page_names_exists() -> None:
+def test_every_source_file_named_by_a_page_exists() -> None:
     """A page may leave out the first folders of a path."""
     files = [f"/{path.relative_to(ROOT)}" for path in FILES]
     named = {(page, name) for page, span in SPANS for name in SOURCE.findall(span) if name not in OF_READERS}
     assert len(named) > 300
-    assert [each for each in sorted(named) if not any(file.endswith(f"/{each[1]}") for file in files)] == []
+    assert [
+        reference for reference in sorted(named) if not any(file.endswith(f"/{reference[1]}") for file in files)
+    ] == []
     paths = {(page, span) for page, span in SPANS if PATH.fullmatch(span) and span not in OF_READERS}
     assert [(page, path) for page, path in sorted(paths) if not (ROOT / path).exists()] == []
 
 
-def test_every_identifier_that_a_page_names_is_in_the_code() -> None:
-    """JSON names count as their fields, and metrics without the ending that Prometheus adds."""
+def test_every_identifier_named_by_a_page_is_in_the_code() -> None:
+    """A JSON name counts as its field, and a metric counts without the suffix that Prometheus adds."""
     words = {
         word
         for path in FILES

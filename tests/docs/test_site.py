@@ -1,4 +1,4 @@
-"""The documentation as a site, whose pages are all in its navigation, and the changes, which are short."""
+"""The documentation site, with all pages in its navigation, and the change notes, which are short."""
 
 import re
 import shutil
@@ -52,5 +52,5 @@ def test_a_change_is_at_most_two_sentences() -> None:
         assert len(text.split()) <= WORDS_MAX, change.name
 
 
-def test_changes_are_not_written_into_the_changelog_by_hand() -> None:
+def test_the_changelog_has_no_unreleased_section() -> None:
     assert "Unreleased" not in (ROOT / "CHANGELOG.md").read_text()

@@ -1,4 +1,4 @@
-"""Suites for all tests that leave them as they found them; tests that break one start their own."""
+"""Suites shared by tests that do not break them; tests that do start their own."""
 
 from collections.abc import AsyncGenerator
 
@@ -19,7 +19,7 @@ async def shared_suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerat
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def suite(shared_suite: Suite) -> Suite:
-    """The shared suite, its simulator without a script and without memories."""
+    """The shared suite; its simulator has no script and no recorded requests."""
     shared_suite.simulator.rules = parse_script([])
     shared_suite.simulator.requests.clear()
     return shared_suite

@@ -1,4 +1,4 @@
-"""A chat that outgrows its model's window, over HTTP and real processes: it is compacted by itself, and goes on."""
+"""A chat that outgrows its model's window, over HTTP and real processes, is compacted automatically and continues."""
 
 import json
 
@@ -21,8 +21,8 @@ def of_compaction(events: list[Event]) -> list[Event]:
     return [event for event in events if event["type"].startswith("compaction.")]
 
 
-async def outgrown(suite: Suite) -> tuple[str, list[list[Event]]]:
-    """A chat of 14 long messages; its id and the events of its runs."""
+async def outgrow_window(suite: Suite) -> tuple[str, list[list[Event]]]:
+    """Ask 14 long messages in one chat; return its id and the events of its runs."""
     chat_id, runs = "", list[list[Event]]()
     for number in range(14):
         events = await suite.ask(f"{number}: {WORDS}", "small", **({"chatId": chat_id} if chat_id else {}))
@@ -33,31 +33,35 @@ async def outgrown(suite: Suite) -> tuple[str, list[list[Event]]]:
     return chat_id, runs
 
 
-async def test_a_chat_larger_than_its_models_window_goes_on(suite: Suite) -> None:
+async def test_a_chat_larger_than_its_models_window_continues(suite: Suite) -> None:
     suite.play(SUMMARY, ANSWER)
-    chat_id, runs = await outgrown(suite)
-    told = [event for events in runs for event in of_compaction(events)]
-    # Between two runs, without events; or before a turn that would pass the window, where the next query came first.
-    # The other may still be done before it.
-    failures = [event["reason"] for event in told if event["type"] == "compaction.fail"]
+    chat_id, runs = await outgrow_window(suite)
+    compaction_events = [event for events in runs for event in of_compaction(events)]
+    # A compaction runs between runs, without events, or before a turn too large for the window, if that is earlier.
+    # The one between runs may still finish first.
+    failures = [event["reason"] for event in compaction_events if event["type"] == "compaction.fail"]
     assert set(failures) <= {"ALREADY_COMPACTED"}
-    assert "compaction.fallback" not in [event["type"] for event in told]
+    assert "compaction.fallback" not in [event["type"] for event in compaction_events]
     last = suite.requests()[-1]["messages"]
     assert "Much was said." in json.dumps(last)
     for request in suite.requests():
         assert_paired(request["messages"])
         assert len(json.dumps(request)) < 12_000, "no request is larger than the window"
     _, chat = await suite.get("/api/chat", chatId=chat_id)
-    shown = [event["type"] for event in chat["data"]["events"] if event["seq"]]  # without those between runs
-    assert shown.count("request.query") == 14, "people see all that was said"
-    assert [kind for kind in shown if kind.startswith("compaction")] == [event["type"] for event in told]
+    event_types = [
+        event["type"] for event in chat["data"]["events"] if event["seq"]
+    ]  # Without the events between runs.
+    assert event_types.count("request.query") == 14, "people see the whole chat"
+    assert [kind for kind in event_types if kind.startswith("compaction")] == [
+        event["type"] for event in compaction_events
+    ]
 
 
-async def test_a_summariser_that_is_down_blocks_nobody(suite: Suite) -> None:
+async def test_a_failing_summariser_does_not_block_the_chat(suite: Suite) -> None:
     suite.play(BROKEN, ANSWER)
-    _, runs = await outgrown(suite)
-    told = [event for events in runs for event in of_compaction(events)]
-    assert [event["type"] for event in told[:2]] == ["compaction.start", "compaction.fallback"]
+    _, runs = await outgrow_window(suite)
+    compaction_events = [event for events in runs for event in of_compaction(events)]
+    assert [event["type"] for event in compaction_events[:2]] == ["compaction.start", "compaction.fallback"]
 
 
 async def test_a_chat_is_compacted_by_hand_over_http(suite: Suite) -> None:

@@ -1,4 +1,4 @@
-"""The Go gateway in front of a real suite: what it shows is what the embedded facade and gRPC show."""
+"""The Go gateway in front of a real suite returns the same as the embedded facade and gRPC."""
 
 import asyncio
 import json
@@ -19,15 +19,17 @@ PIECES = ["\n\n", " ", "ha", "lf", "👩‍👩‍👧", "\u2028", "\u0000", "da
 
 async def test_a_run_through_the_gateway_is_the_same_for_every_reader(suite: Suite) -> None:
     async with behind_gateway(suite) as through, Client(suite.grpc) as client:
-        seen = await through.ask("What is the weather in Paris today?", "react")
-        run_id, chat_id = seen[2]["runId"], seen[1]["chatId"]
-        ended = [await each.attach(run_id) for each in (suite, through)]
+        events = await through.ask("What is the weather in Paris today?", "react")
+        run_id, chat_id = events[2]["runId"], events[1]["chatId"]
+        attached_events = [await server.attach(run_id) for server in (suite, through)]
         async with client.attach(run_id) as deltas:
-            over_grpc = [json.loads(made.json) async for delta in deltas if (made := json_form.event(delta))]
-        assert ended[0] == ended[1] == over_grpc
-        assert fold(ended[0]) == fold(seen)
-        for seq in range(1, len(seen)):
-            assert fold([*seen[:seq], *await through.attach(run_id, seq)]) == fold(seen)
+            over_grpc = [
+                json.loads(event_json.json) async for delta in deltas if (event_json := json_form.event(delta))
+            ]
+        assert attached_events[0] == attached_events[1] == over_grpc
+        assert fold(attached_events[0]) == fold(events)
+        for seq in range(1, len(events)):
+            assert fold([*events[:seq], *await through.attach(run_id, seq)]) == fold(events)
         for path, parameters in (
             ("/readyz", {}),
             ("/readyz", {"all": ""}),
@@ -55,7 +57,7 @@ async def test_deltas_are_byte_exact_through_the_gateway_and_fold_to_one_answer(
     assert (status, answer["data"]["content"]) == (200, "".join(PIECES))
 
 
-async def test_a_file_goes_in_through_the_gateway_and_comes_out_anywhere(suite: Suite) -> None:
+async def test_a_file_uploaded_through_the_gateway_is_readable_through_both_facades(suite: Suite) -> None:
     async with behind_gateway(suite) as through:
         form = aiohttp.FormData()
         form.add_field("file", b"a,b\n1,2\n", filename="a.csv")
@@ -65,10 +67,10 @@ async def test_a_file_goes_in_through_the_gateway_and_comes_out_anywhere(suite: 
         events = await through.ask(
             "Read it.", chatId=reference["url"].partition("chatId=")[2][:36], references=[reference]
         )
-        (told,) = [event["upload"] for event in events if event["type"] == "request.upload"]
-        assert (told["name"], told["sizeBytes"], told["sha256"]) == ("a.csv", 8, reference["sha256"])
-        for each in (suite, through):
-            async with suite.http.get(each.url + reference["url"], headers={"Range": "bytes=4-"}) as response:
+        (upload,) = [event["upload"] for event in events if event["type"] == "request.upload"]
+        assert (upload["name"], upload["sizeBytes"], upload["sha256"]) == ("a.csv", 8, reference["sha256"])
+        for server in (suite, through):
+            async with suite.http.get(server.url + reference["url"], headers={"Range": "bytes=4-"}) as response:
                 assert (response.status, await response.read()) == (206, b"1,2\n")
 
 

@@ -1,4 +1,4 @@
-"""kill -9 of the tools service in the middle of a call, in the real suite: what the tool's effect allows, no more."""
+"""kill -9 of the tools service during a call, in the real suite: the call is repeated only if its effect allows it."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ COMMAND = ["sh", "-c", "mkdir -p outputs; echo x >> outputs/count; echo on; slee
 
 
 CASES = {
-    # effect, a person's decision, how often the command ran, what the model was told
+    # effect, a person's decision, how often the command ran, a part of the result
     "read": ("read", "", 2, "done"),
     "idempotent": ("idempotent", "", 2, "done"),
     "left": ("once", "reject", 1, '"error":"unknown"'),
@@ -29,7 +29,7 @@ AGENTS = {name: f"caller-of-{name}" for name in CASES}
 
 
 def add_tools(suite: Suite) -> None:
-    """A command tool for each case, and an agent that may call it; all are taken without a restart."""
+    """Write a command tool for each case, and an agent that may call it; they are loaded without a restart."""
     schema = {"type": "object", "properties": {}}
     form = {"type": "function", "description": "Acts", "parameters": schema, "command": COMMAND}
     tools = [form | {"name": name, "effect": effect} for name, (effect, *_) in CASES.items()]
@@ -40,8 +40,8 @@ def add_tools(suite: Suite) -> None:
         (suite.config_dir / "agents" / f"{key}.json").write_text(json.dumps(agent))
 
 
-async def followed(suite: Suite, name: str, works: asyncio.Event) -> list[Event]:
-    """One case's run; `works` is set when its tool does."""
+async def run_case(suite: Suite, name: str, works: asyncio.Event) -> list[Event]:
+    """Read one case's run; `works` is set when its tool is running."""
     decision, events = CASES[name][1], list[Event]()
     async with suite.query(f"go {name}", AGENTS[name]) as stream:
         async for event in stream:
@@ -57,7 +57,7 @@ async def followed(suite: Suite, name: str, works: asyncio.Event) -> list[Event]
 
 
 @pytest.mark.nightly
-async def test_a_killed_tools_service_runs_nothing_twice_blindly(tmp_path: Path) -> None:
+async def test_after_a_kill_of_tools_a_call_is_repeated_only_if_allowed(tmp_path: Path) -> None:
     async with asyncio.timeout(600), fresh_suite(tmp_path) as suite:
         add_tools(suite)
         await suite.until_known(*CASES, *AGENTS.values())
@@ -68,14 +68,14 @@ async def test_a_killed_tools_service_runs_nothing_twice_blindly(tmp_path: Path)
         suite.play(*rules, {"steps": [{"content": "fine"}]})
         working = {name: asyncio.Event() for name in CASES}
         async with asyncio.TaskGroup() as group:
-            runs = {name: group.create_task(followed(suite, name, works)) for name, works in working.items()}
+            runs = {name: group.create_task(run_case(suite, name, works)) for name, works in working.items()}
             await asyncio.gather(*(works.wait() for works in working.values()))
             os.kill(suite.services()["tools"], signal.SIGKILL)
-        for name, (effect, _, times, told) in CASES.items():
+        for name, (effect, _, times, expected_text) in CASES.items():
             events = runs[name].result()
             assert events[-1]["type"] == "run.complete", name
             [result] = [event["result"] for event in events if event["type"] == "tool.result"]
-            assert told in result, name
+            assert expected_text in result, name
             notices = [event["code"] for event in events if event["type"] == "run.notice"]
             assert notices == (["OUTCOME_UNKNOWN"] if effect == "once" else []), name
             count = tmp_path / "data" / "workspaces" / events[0]["chatId"] / "outputs" / "count"

@@ -1,4 +1,4 @@
-"""An erasure through the whole suite: asked for by the command line, cut by kill -9, and done at the next start."""
+"""An erasure through the whole suite: requested over HTTP, interrupted by kill -9, and done after the next start."""
 
 import asyncio
 import hashlib
@@ -23,11 +23,11 @@ from services.simulator.server import simulator
 from tests.support.clients.network import find_free_port
 from tests.support.otlp import collector
 from tests.support.postgresql import needs_postgres
-from tests.support.suite import COMMAND, Suite, gone, running
+from tests.support.suite import COMMAND, Suite, running, wait_for_exit
 from tests.support.tiers import check_first
 
 AT_ONCE = {"HEADRACE_MEMORY_ERASE_REWRITES": "true", "HEADRACE_MEMORY_ERASE_RECEIPT_AFTER_S": "0"}
-"""Settings with which nothing of an erasure is left to the time after."""
+"""Settings with which an erasure leaves nothing to do for later."""
 
 SCOPES = ["ask", "answer", "operate", "read_content", "publish", "admin"]
 KEYS = {"ada": "a" * 64, "bob": "b" * 64, "op": "c" * 64}
@@ -67,14 +67,14 @@ def write_keys(folder: Path) -> dict[str, str]:
     }
 
 
-def show(user: str) -> dict[str, str]:
+def auth_header(user: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {KEYS[user]}"}
 
 
 async def ask(suite: Suite, user: str, message: str, until: str = "", **fields: Any) -> str:
-    """Ask, read to the end or to an event of a type, and return the chat."""
+    """Ask, read to the end or to an event of this type, and return the chat's id."""
     body = {"message": message, "agentKey": "react"} | fields
-    async with suite.http.post(f"{suite.url}/api/query", json=body, headers=show(user)) as response:
+    async with suite.http.post(f"{suite.url}/api/query", json=body, headers=auth_header(user)) as response:
         assert response.status == 200, await response.text()
         chat_id = ""
         async for line in response.content:
@@ -87,8 +87,8 @@ async def ask(suite: Suite, user: str, message: str, until: str = "", **fields: 
 
 
 async def call(suite: Suite, caller: str, verb: str, path: str, /, **body: str) -> Any:
-    given: Any = {"json": body} if verb == "POST" else {"params": body}
-    async with suite.http.request(verb, suite.url + path, headers=show(caller), **given) as response:
+    request_options: Any = {"json": body} if verb == "POST" else {"params": body}
+    async with suite.http.request(verb, suite.url + path, headers=auth_header(caller), **request_options) as response:
         return response.status, await response.json()
 
 
@@ -101,7 +101,7 @@ async def wait_until_done(suite: Suite, erasure_id: str) -> dict[str, Any]:
 
 
 async def export(suite: Suite, user: str, **params: str) -> dict[str, bytes]:
-    async with suite.http.get(f"{suite.url}/api/data/export", headers=show(user), params=params) as response:
+    async with suite.http.get(f"{suite.url}/api/data/export", headers=auth_header(user), params=params) as response:
         assert response.status == 200, await response.text()
         assert response.content_type == "application/x-tar"
         with tarfile.open(fileobj=io.BytesIO(await response.read())) as archive:
@@ -113,7 +113,7 @@ def find_mark(folder: Path) -> list[str]:
     return sorted(str(path) for path in folder.rglob("*") if path.is_file() and MARK.encode() in path.read_bytes())
 
 
-async def furnish(suite: Suite) -> dict[str, str]:
+async def create_data(suite: Suite) -> dict[str, str]:
     chats = {"ada": await ask(suite, "ada", f"{MARK} hello"), "bob": await ask(suite, "bob", "good morning")}
     await ask(suite, "ada", f"write {MARK}", chatId=chats["ada"])
     await call(suite, "ada", "POST", "/api/facts", text=f"likes {MARK}")
@@ -121,13 +121,13 @@ async def furnish(suite: Suite) -> dict[str, str]:
     return chats
 
 
-async def test_an_archive_has_a_manifest_whose_hashes_are_true(tmp_path: Path) -> None:
+async def test_an_export_has_a_manifest_with_correct_hashes(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(600),
         simulator(STEPS) as sim,
         running(tmp_path / "config", tmp_path / "data", sim, **write_keys(tmp_path)) as suite,
     ):
-        chats = await furnish(suite)
+        chats = await create_data(suite)
         entries = await export(suite, "ada")
         assert list(entries)[-1] == "manifest.json"
         manifest = json.loads(entries.pop("manifest.json"))
@@ -140,7 +140,7 @@ async def test_an_archive_has_a_manifest_whose_hashes_are_true(tmp_path: Path) -
         assert MARK.encode() in entries[f"files/{chats['ada']}/outputs/n.txt"]
         status, _ = await call(suite, "bob", "GET", "/api/data/export", user="ada")
         assert status == 403
-        # By the command line, as an operator.
+        # On the command line, as an operator.
         environment = os.environ | {"HEADRACE_TOKEN": KEYS["op"]}
         for arguments in (
             ("data", "export", "--user", "ada", "--output", str(tmp_path / "ada.tar")),
@@ -155,12 +155,12 @@ async def test_an_archive_has_a_manifest_whose_hashes_are_true(tmp_path: Path) -
 
 
 MOMENTS = ("asked", "runs ended", "a chat gone", "all chats gone", "files gone")
-"""When the suite is killed: as soon as the data folder shows it."""
+"""The moments at which the suite is killed, as seen in its storage."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the suite keeps chats: a folder, or a database of a server of its own."""
+    """Where the suite stores chats: in a folder, or in a database of a server of its own."""
 
     data: Path
     postgres: Server | None
@@ -185,7 +185,7 @@ class Place:
                 return not any((self.data / "workspaces" / chat_id).exists() for chat_id in chats)
 
     async def find_mark(self) -> list[str]:
-        """Return the files that have the mark, without a database's log of writes."""
+        """Return the files that contain the mark, except a database's write-ahead log."""
         found = find_mark(self.data)
         if self.postgres is not None:
             await self._fetch("CHECKPOINT")
@@ -218,11 +218,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Place]:
 
 
 @pytest.mark.parametrize("moment", check_first(MOMENTS))
-async def test_an_erasure_that_is_killed_goes_on_at_the_next_start(tmp_path: Path, place: Place, moment: str) -> None:
+async def test_an_erasure_interrupted_by_a_kill_continues_at_the_next_start(
+    tmp_path: Path, place: Place, moment: str
+) -> None:
     env, data = write_keys(tmp_path) | place.env, place.data
     async with asyncio.timeout(600), simulator(STEPS) as sim:
         async with running(tmp_path / "config", data, sim, **env) as suite:
-            chats = await furnish(suite)
+            chats = await create_data(suite)
             live = await ask(suite, "ada", f"stall {MARK}", until="content.delta")
             before = await export(suite, "bob")
             status, answer = await call(suite, "op", "POST", "/api/data/erase", user="ada", reason="ticket 7")
@@ -232,13 +234,13 @@ async def test_an_erasure_that_is_killed_goes_on_at_the_next_start(tmp_path: Pat
             assert (status, refused["error"]["code"]) == (400, "ERASING")
             with aiohttp.MultipartWriter("form-data") as form:
                 form.append(b"more").set_content_disposition("form-data", name="file", filename="n.txt")
-            async with suite.http.post(f"{suite.url}/api/upload", data=form, headers=show("ada")) as response:
+            async with suite.http.post(f"{suite.url}/api/upload", data=form, headers=auth_header("ada")) as response:
                 assert (response.status, (await response.json())["error"]["code"]) == (400, "ERASING")
             while not await place.has_come(moment, [chats["ada"], live], live):
                 await asyncio.sleep(0.001)
             services = suite.services()
             assert await suite.stop(signal.SIGKILL) == -signal.SIGKILL
-            await gone(services)
+            await wait_for_exit(services)
         async with running(tmp_path / "config", data, sim, **env) as suite:
             receipt = await wait_until_done(suite, erasure_id)
             counts = {item["name"]: item["count"] for item in receipt["erased"]}
@@ -252,8 +254,8 @@ async def test_an_erasure_that_is_killed_goes_on_at_the_next_start(tmp_path: Pat
 
 
 @pytest.mark.nightly
-async def test_what_operators_look_at_has_nothing_of_an_erased_user(tmp_path: Path) -> None:
-    """Metrics and traces, as a collector gets them, and all services' logs; those are in the data folder."""
+async def test_logs_metrics_and_traces_have_nothing_of_an_erased_user(tmp_path: Path) -> None:
+    """Checks metrics, traces as a collector gets them, and the logs of all services, which are in the data folder."""
     data, metrics = tmp_path / "data", f"127.0.0.1:{find_free_port()}"
     async with asyncio.timeout(600), simulator(STEPS) as sim, collector() as traces:
         env = write_keys(tmp_path) | {
@@ -262,13 +264,13 @@ async def test_what_operators_look_at_has_nothing_of_an_erased_user(tmp_path: Pa
             "HEADRACE_FACADE_METRICS_LISTEN": metrics,
         }
         async with running(tmp_path / "config", data, sim, **env) as suite:
-            await furnish(suite)
+            await create_data(suite)
             _, answer = await call(suite, "op", "POST", "/api/data/erase", user="ada")
             await wait_until_done(suite, answer["data"]["erasureId"])
             async with suite.http.get(f"http://{metrics}/metrics") as response:
-                shown = await response.text()
-            assert "headrace_" in shown
-            assert MARK not in shown
+                metrics_text = await response.text()
+            assert "headrace_" in metrics_text
+            assert MARK not in metrics_text
         assert list((data / "logs").iterdir())
         assert not find_mark(data)
         assert traces.named("headrace.v1.AgentService/Query")

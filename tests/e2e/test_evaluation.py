@@ -1,4 +1,4 @@
-"""An evaluation of 200 cases × 2 variants before a real suite, killed in its middle: no model is asked twice."""
+"""An evaluation of 200 cases × 2 variants against a real suite, killed halfway: no model call is repeated."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ RULES = [{"match": {"text": "question .*[05]$"}, "steps": [{"content": "no"}]}, 
 
 
 @pytest.mark.nightly
-async def test_an_evaluation_that_is_killed_goes_on_and_spends_no_model_call_twice(tmp_path: Path) -> None:
+async def test_a_killed_evaluation_continues_without_repeating_model_calls(tmp_path: Path) -> None:
     (tmp_path / "curt.txt").write_text("Be curt.")
     path, journal = tmp_path / "suite.yaml", tmp_path / "suite.yaml.journal"
     path.write_text(yaml.safe_dump(SUITE))
@@ -39,21 +39,21 @@ async def test_an_evaluation_that_is_killed_goes_on_and_spends_no_model_call_twi
         options = ("eval", str(path), "--jsonl", str(tmp_path / "out.jsonl"))
         first = await start(*options, url=suite.url)
         while not journal.exists() or journal.read_bytes().count(b"\n") < RUNS // 4:
-            assert first.returncode is None, "it has ended before it could be killed"
+            assert first.returncode is None, "the evaluation ended before it could be killed"
             await asyncio.sleep(0.01)
         first.send_signal(signal.SIGKILL)
         await first.wait()
-        kept = journal.read_bytes().count(b"\n")
-        assert kept < RUNS
+        results_before = journal.read_bytes().count(b"\n")
+        assert results_before < RUNS
         second = await start(*options, url=suite.url)
         async with asyncio.timeout(GIVEN_UP_S):
             out, complaints = await second.communicate()
-        asked = Counter(
+        model_calls = Counter(
             (request.body["messages"][0]["content"], request.body["messages"][1]["content"]) for request in sim.requests
         )
     assert second.returncode == 1, out + complaints
-    assert len(asked) == RUNS
-    assert set(asked.values()) == {1}, "no model is asked twice"
+    assert len(model_calls) == RUNS
+    assert set(model_calls.values()) == {1}, "no model is asked twice"
     results = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert len(results) == RUNS
     assert out.decode().count("80%") >= 2, out.decode()

@@ -34,11 +34,11 @@ QUESTIONS = {
     "companion": ("Remember that my boat is called Ada.", "remember"),
     "archivist": ("Search for water mills", "web_search"),
 }
-"""By agent: what it is asked, and the tool that it calls beside those of a plan."""
+"""By agent: a question for it, and the tool that it calls next to those of a plan."""
 
 
-async def asked(demo: Running, agent: str, message: str) -> list[Event]:
-    """A whole run; a person says yes to everything."""
+async def ask_agreeing(demo: Running, agent: str, message: str) -> list[Event]:
+    """Run a query to its end, approving everything; return its events."""
     body = {"message": message, "agentKey": agent}
     events: list[Event] = []
     reader = SseReader()
@@ -58,39 +58,39 @@ async def asked(demo: Running, agent: str, message: str) -> list[Event]:
 
 
 async def agree(http: aiohttp.ClientSession, events: list[Event]) -> None:
-    """Answer what the last event asks a person."""
+    """Approve or confirm what the last event asks a person."""
     event = events[-1]
-    dialogs = {told["toolId"] for told in events if told.get("toolType") == "frontend"}
+    dialogs = {seen_event["toolId"] for seen_event in events if seen_event.get("toolType") == "frontend"}
     if event["type"] == "approval.ask":
         answer = {"approvalId": event["approvalId"], "payload": {"decision": "approve"}}
     elif event["type"] == "tool.end" and event["toolId"] in dialogs:
         answer = {"toolId": event["toolId"], "payload": {"choice": "yes"}}
     else:
         return
-    run_id = next(told["runId"] for told in events if told["type"] == "run.start")
+    run_id = next(seen_event["runId"] for seen_event in events if seen_event["type"] == "run.start")
     async with http.post("/api/submit", json={"runId": run_id} | answer) as response:
         assert (await response.json())["data"]["status"] == "accepted"
 
 
-async def test_an_editors_answer_was_checked_and_its_thoughts_summed_up(demo: Running) -> None:
-    events = await asked(demo, "editor", "How many wheels has a mill?")
+async def test_the_editor_checks_its_answer_and_summarises_its_reasoning(demo: Running) -> None:
+    events = await ask_agreeing(demo, "editor", "How many wheels has a mill?")
     assert "".join(texts(events, "content")).endswith("I have read this twice.")
     assert "".join(texts(events, "reasoning")) == "It was looked for what the question needs, and answered shortly."
     assert events[-1]["usage"]["modelCalls"] == 3
 
 
 async def test_auto_picks_an_agent_by_its_description(demo: Running) -> None:
-    events = await asked(demo, "auto", "Which publisher publishes notes that other people read?")
+    events = await ask_agreeing(demo, "auto", "Which publisher publishes notes that other people read?")
     assert next(event["agentKey"] for event in events if event["type"] == "run.start") == "publisher"
 
 
-def published(data_dir: Path) -> str:
-    """The notes of the one chat."""
+def read_notes(data_dir: Path) -> str:
+    """Return the notes of the only chat."""
     [notes] = data_dir.rglob("outputs/notes.md")
     return notes.read_text()
 
 
-async def test_a_person_at_the_console_approves_with_one_command(tmp_path: Path) -> None:
+async def test_one_up_command_asks_and_approves_in_the_terminal(tmp_path: Path) -> None:
     options = ("--simulate", "--simulate-port", "0", "--port", "0", "--grpc-port", "0")
     folders = ("--config-dir", str(EXAMPLES), "--data-dir", str(tmp_path))
     ask = ("--agent", "publisher", "--ask", "Publish that the mill is open")
@@ -98,16 +98,16 @@ async def test_a_person_at_the_console_approves_with_one_command(tmp_path: Path)
     assert code == 0
     assert b"? Allow publish_note?" in out
     assert b"added to outputs/notes.md" in out
-    assert published(tmp_path).startswith("## Publish that the mill is open")
+    assert read_notes(tmp_path).startswith("## Publish that the mill is open")
 
 
-async def test_every_example_agent_is_asked() -> None:
+async def test_every_example_agent_has_a_question() -> None:
     assert {path.stem for path in (EXAMPLES / "agents").glob("*.json")} <= set(QUESTIONS)
 
 
-async def test_a_companion_knows_in_one_chat_what_it_was_told_in_another(demo: Running) -> None:
-    await asked(demo, "companion", "Remember that my sister's cat is called Tibert.")
-    events = await asked(demo, "companion", "What is the name of my sister's cat?")
+async def test_the_companion_recalls_a_fact_of_another_chat(demo: Running) -> None:
+    await ask_agreeing(demo, "companion", "Remember that my sister's cat is called Tibert.")
+    events = await ask_agreeing(demo, "companion", "What is the name of my sister's cat?")
     assert "".join(texts(events, "content")) == "I remember: My sister's cat is called Tibert."
     assert "tool.start" not in [event["type"] for event in events]
 
@@ -115,7 +115,7 @@ async def test_a_companion_knows_in_one_chat_what_it_was_told_in_another(demo: R
 @pytest.mark.parametrize("agent", QUESTIONS)
 async def test_an_example_agent_calls_its_tool_and_answers(demo: Running, agent: str) -> None:
     message, tool = QUESTIONS[agent]
-    events = await asked(demo, agent, message)
+    events = await ask_agreeing(demo, agent, message)
     named = [event["toolName"] for event in events if event["type"] == "tool.start" and "subagentId" not in event]
     called = [name for name in named if not name.startswith("_plan_")]
     assert called == ([tool] if tool else [])
@@ -123,8 +123,8 @@ async def test_an_example_agent_calls_its_tool_and_answers(demo: Running, agent:
     assert texts(events, "content")[-1]
 
 
-async def test_a_team_researches_the_parts_of_a_question_at_the_same_time(demo: Running) -> None:
-    events = await asked(demo, "research_team", "Ask researcher to search for: water mills; windmills; tides")
+async def test_a_team_researches_the_parts_of_a_question_in_parallel(demo: Running) -> None:
+    events = await ask_agreeing(demo, "research_team", "Ask researcher to search for: water mills; windmills; tides")
     kinds = [event["type"] for event in events]
     goals = [event["goal"] for event in events if event["type"] == "subagent.start"]
     assert goals == ["search for water mills", "search for windmills", "search for tides"]
@@ -136,68 +136,68 @@ async def test_a_team_researches_the_parts_of_a_question_at_the_same_time(demo: 
     assert all('"ok":true' in result for result in results)
 
 
-async def test_a_team_splits_a_question_reads_and_compares(demo: Running) -> None:
-    events = await asked(demo, "research_team", "Compare water mills, windmills and tides.")
+async def test_a_team_splits_a_question_reads_sources_and_compares(demo: Running) -> None:
+    events = await ask_agreeing(demo, "research_team", "Compare water mills, windmills and tides.")
     tasks = [event["goal"] for event in events if event["type"] == "subagent.start"]
     assert tasks == [f"Read up on {part}" for part in ("water mills", "windmills", "tides")]
     tools = [event["toolName"] for event in events if event["type"] == "tool.start" and "subagentId" in event]
     assert sorted(tools) == ["fetch_web"] * 3 + ["web_search"] * 3
-    answer = write_answer(events)
+    answer = read_final_answer(events)
     for part in ("water mills", "windmills", "tides"):
         assert f" reports about {part}, the first of them from " in answer
         assert f"/pages/0/{part.replace(' ', '%20')}" in answer, "the source"
     assert re.search(r"^Compared: most reports are about ", answer, re.MULTILINE)
 
 
-async def test_a_trip_is_thought_over_planned_and_packed_for(demo: Running) -> None:
-    events = await asked(demo, "trip_planner", "Plan a weekend in Rome")
+async def test_the_trip_planner_drafts_plans_and_uses_earlier_results(demo: Running) -> None:
+    events = await ask_agreeing(demo, "trip_planner", "Plan a weekend in Rome")
     kinds = [event["type"] for event in events]
-    assert kinds.index("reasoning.delta") < kinds.index("plan.create"), "the draft is thought over"
-    (made,) = (event["plan"] for event in events if event["type"] == "plan.create")
-    assert [task["description"] for task in made] == [
+    assert kinds.index("reasoning.delta") < kinds.index("plan.create"), "a draft precedes the plan"
+    (plan,) = (event["plan"] for event in events if event["type"] == "plan.create")
+    assert [task["description"] for task in plan] == [
         "See what the weather in Rome is",
         "Search for sights in Rome",
         "Say what to pack for Rome",
     ]
     ends = {event["taskId"]: event["summary"] for event in events if event["type"] == "task.complete"}
-    weather, sights, packing = (ends[task["taskId"]] for task in made)
+    weather, sights, packing = (ends[task["taskId"]] for task in plan)
     condition = re.fullmatch(r"The weather in Rome on [\d-]+: ([a-z ]+), -?\d+ °C, .*", weather)
     assert condition is not None
     assert "](http://" in sights
     assert f"({condition[1]}," in packing, "a later task has seen an earlier result"
-    answer = write_answer(events)
+    answer = read_final_answer(events)
     assert all(result in answer for result in (weather, packing))
 
 
 @pytest.mark.parametrize("agent", ["research_team", "trip_planner", "researcher", "assistant"])
-async def test_no_answer_repeats_what_the_suite_adds_to_a_question(demo: Running, agent: str) -> None:
+async def test_no_answer_repeats_the_reminders_added_to_a_question(demo: Running, agent: str) -> None:
     for message in ("Compare water mills and windmills", "Hello"):
-        shown = "".join(texts(await asked(demo, agent, message), "content"))
+        shown = "".join(texts(await ask_agreeing(demo, agent, message), "content"))
         assert "system_reminder" not in shown
         assert "Left of the budget" not in shown
 
 
-def write_answer(events: list[Event]) -> str:
-    """The run's own content behind its last call."""
+def read_final_answer(events: list[Event]) -> str:
+    """Return the run's own content after its last call."""
     last = max(index for index, event in enumerate(events) if event["type"] == "tool.result")
     own = (event for event in events[last:] if event["type"] == "content.delta" and "subagentId" not in event)
     return "".join(event["delta"] for event in own)
 
 
 async def test_a_deep_search_streams_sources_and_its_report_to_the_client(demo: Running) -> None:
-    events = await asked(demo, "researcher", "Research water mills")
-    said = [event["delta"] for event in events if event["type"] == "tool.output" and event["stream"] == "text"]
+    events = await ask_agreeing(demo, "researcher", "Research water mills")
+    deltas = [event["delta"] for event in events if event["type"] == "tool.output" and event["stream"] == "text"]
     (result,) = (event["result"] for event in events if event["type"] == "tool.result")
     urls = [event["url"] for event in events if event["type"] == "source.snapshot"]
     assert len(urls) == 10
-    assert len(said) > 20, "delta by delta"
-    assert result == "".join(said)
-    assert events[-1]["usage"]["modelCalls"] == 5, "three of the tool and two of the agent"
+    assert len(deltas) > 20, "the report is streamed"
+    assert result == "".join(deltas)
+    assert events[-1]["usage"]["modelCalls"] == 5, "three calls of the tool and two of the agent"
 
 
 @pytest.mark.skipif(find_spec("pandas") is None, reason="headrace[data] is not installed: charts are NOT tried")
 async def test_an_analyst_draws_a_chart_and_reports_it(demo: Running) -> None:
-    events = await asked(demo, "analyst", "Make a chart and a PDF of rainfall: Paris 53, Rome 87.5 and Oslo 60")
+    events = await ask_agreeing(demo, "analyst", "Make a chart and a PDF of rainfall: Paris 53, Rome 87.5 and Oslo 60")
     files = {event["name"].rpartition(".")[2]: event for event in events if event["type"] == "artifact.publish"}
     assert {*files} == {"png", "csv", "pdf"}
     async with asyncio.timeout(100), aiohttp.ClientSession(demo.url) as http:
@@ -209,8 +209,8 @@ async def test_an_analyst_draws_a_chart_and_reports_it(demo: Running) -> None:
     assert len(page.images) == 1
 
 
-async def test_a_report_is_a_file_that_can_be_fetched(demo: Running) -> None:
-    events = await asked(demo, "researcher", "Write a report about mills as PDF")
+async def test_a_report_is_an_artifact_that_can_be_downloaded(demo: Running) -> None:
+    events = await ask_agreeing(demo, "researcher", "Write a report about mills as PDF")
     (artifact,) = (event for event in events if event["type"] == "artifact.publish")
     assert artifact["mimeType"] == "application/pdf"
     async with asyncio.timeout(100), aiohttp.ClientSession(demo.url) as http, http.get(artifact["url"]) as response:

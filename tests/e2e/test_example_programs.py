@@ -1,4 +1,4 @@
-"""Each program of examples/ shows what it says it does, and stops by itself."""
+"""Each program of examples/ prints the output that its documentation promises, and exits by itself."""
 
 import os
 import sys
@@ -39,7 +39,7 @@ Every mill needs something: a river, a hill or coal.
 The side for it has won: it gave a number, and had an answer.
 """,
 }
-"""By what follows the name of the program that shows them."""
+"""Expected output by the arguments of show.py."""
 
 PEOPLE = {
     "four_eyes": """\
@@ -75,19 +75,19 @@ run: complete
 
 
 @pytest.mark.parametrize("command", check_first(MODES))
-async def test_a_mode_shows_what_it_says(command: str) -> None:
+async def test_an_example_mode_prints_the_expected_output(command: str) -> None:
     check_output(await run_program(FOLDER / "show.py", *command.split(" ", 1)), MODES[command])
 
 
 @pytest.mark.parametrize("name", check_first(PEOPLE))
-async def test_a_program_about_people_shows_what_it_says(name: str) -> None:
+async def test_a_people_example_prints_the_expected_output(name: str) -> None:
     output = await run_program(EXAMPLES / "people" / f"{name}.py")
     check_output("\n".join(" ".join(line.split()) for line in output.splitlines()), PEOPLE[name])
 
 
 @pytest.mark.parametrize(("name", "tool"), [("four_eyes", "pay"), ("on_call", "restart_pump")])
-async def test_a_program_whose_tools_cannot_run_says_why(tmp_path: Path, name: str, tool: str) -> None:
-    """In an empty folder of programs, bubblewrap is not installed."""
+async def test_an_example_whose_tools_cannot_run_says_why(tmp_path: Path, name: str, tool: str) -> None:
+    """With an empty folder as PATH, bubblewrap is not installed."""
     program = EXAMPLES / "people" / f"{name}.py"
     code, output, errors = await run_to_end(sys.executable, program, env=os.environ | {"PATH": str(tmp_path)})
     assert (code, output) == (1, b"")
@@ -101,7 +101,7 @@ async def run_program(program: Path, *arguments: str) -> str:
     return output.decode()
 
 
-def test_headrace_check_reads_modes_and_names_what_is_missing(tmp_path: Path) -> None:
+def test_headrace_check_reads_modes_and_names_missing_files(tmp_path: Path) -> None:
     definitions, refusals = read_definitions(FOLDER, {"SIMULATOR_URL": "http://127.0.0.1:1"})
     assert (refusals, [*find_missing(definitions)], definitions.modes) == ([], [], ["debate", "digest", "triage"])
     for part in ("modes", "agents"):
@@ -117,7 +117,7 @@ def test_headrace_check_reads_modes_and_names_what_is_missing(tmp_path: Path) ->
     ]
 
 
-def test_every_program_is_tried_and_named_where_newcomers_look() -> None:
+def test_every_people_example_is_tested_and_in_the_readme() -> None:
     programs = {path.stem for path in (EXAMPLES / "people").glob("*.py")} - {"suite"}
     assert programs == PEOPLE.keys()
     page = (EXAMPLES / "README.md").read_text()

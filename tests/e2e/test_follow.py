@@ -1,4 +1,4 @@
-"""A chat that is followed while the facade and the orchestrator are killed: each event comes once and in order."""
+"""Following a chat while the facade and the orchestrator are killed gives each event once and in order."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ RULES = [
 
 
 class Follower:
-    """Reads a chat as a browser does: with the id of the last event it has, again and again."""
+    """Reads a chat like a browser: it reconnects with the id of the last event it has."""
 
     def __init__(self, suite: Suite, chat_id: str) -> None:
         self.deltas: list[dict[str, Any]] = []
@@ -40,7 +40,7 @@ class Follower:
             await asyncio.sleep(0.1)
 
     async def until(self, run_id: str) -> None:
-        while not any(one["runId"] == run_id and one["delta"]["type"] in TERMINAL for one in self.deltas):
+        while not any(delta["runId"] == run_id and delta["delta"]["type"] in TERMINAL for delta in self.deltas):
             await asyncio.sleep(0.05)
 
 
@@ -59,29 +59,29 @@ def find_run_id(events: list[dict[str, Any]]) -> str:
 
 
 @pytest.mark.nightly
-async def test_a_followed_chat_comes_once_and_in_order_over_kill_9_of_facade_and_orchestrator(tmp_path: Path) -> None:
+async def test_a_follower_gets_each_event_once_though_facade_and_orchestrator_are_killed(tmp_path: Path) -> None:
     async with asyncio.timeout(600), fresh_suite(tmp_path, form="--split") as suite:
         suite.play(*RULES)
         runs = [await suite.ask("one", "react")]
         chat_id = runs[0][1]["chatId"]
         async with following(suite, chat_id) as follower:
             for victim in ("facade", "orchestrator"):
-                seen: list[dict[str, Any]] = []
+                events_before: list[dict[str, Any]] = []
                 async with suite.query("slow", "react", chatId=chat_id) as events:
                     async for event in events:
-                        seen.append(event)
+                        events_before.append(event)
                         if event["type"] == "content.delta":
                             break
                 await kill_service(suite, victim)
-                runs.append(await suite.follow(find_run_id(seen)))
+                runs.append(await suite.follow(find_run_id(events_before)))
                 runs.append(await suite.ask("two", "react", chatId=chat_id))
             await follower.until(find_run_id(runs[-1]))
-        told = follower.deltas
+        deltas = follower.deltas
     ids = [find_run_id(run) for run in runs]
-    assert list(dict.fromkeys(one["runId"] for one in told)) == ids
-    places = [(one["runId"], one["delta"]["seq"]) for one in told]
-    assert len(set(places)) == len(places) == len({one["cursor"] for one in told})
+    assert list(dict.fromkeys(delta["runId"] for delta in deltas)) == ids
+    places = [(delta["runId"], delta["delta"]["seq"]) for delta in deltas]
+    assert len(set(places)) == len(places) == len({delta["cursor"] for delta in deltas})
     for run_id, run in zip(ids, runs, strict=True):
-        mine = [one["delta"] for one in told if one["runId"] == run_id]
-        assert [event["seq"] for event in mine] == sorted(event["seq"] for event in mine)
-        assert fold(mine) == fold(run)
+        run_deltas = [delta["delta"] for delta in deltas if delta["runId"] == run_id]
+        assert [event["seq"] for event in run_deltas] == sorted(event["seq"] for event in run_deltas)
+        assert fold(run_deltas) == fold(run)

@@ -1,4 +1,4 @@
-"""Pages of other origins, and under names that others have pointed at us, in a real browser at a suite as it starts."""
+"""Pages of other origins, and of foreign names that resolve to us, attack a default suite in a browser."""
 
 import asyncio
 import shutil
@@ -17,10 +17,10 @@ from tests.support.suite import Suite
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 NAME = "attacker.example"
-"""A name that somebody else owns, whose address is that of this machine."""
+"""A foreign name that resolves to this machine."""
 
 SECRET = "evil"
-"""What no provider may be asked."""
+"""A text that must never reach a provider."""
 
 ATTEMPTS = """
 async (target) => {
@@ -76,7 +76,7 @@ async (target) => {
   return read;
 }
 """
-"""What a page tries at `target`; gives what it could read."""
+"""What a page tries at `target`; returns the attempts that could read something."""
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
@@ -95,7 +95,7 @@ async def browser() -> AsyncGenerator[Browser]:
 
 @asynccontextmanager
 async def serving_pages() -> AsyncGenerator[int]:
-    """A server of somebody's pages; `/null` are pages without an origin. Gives its port."""
+    """A server of foreign pages; pages at `/null` have no origin. Yields its port."""
 
     async def serve_page(request: web.Request) -> web.Response:
         headers = {"Content-Security-Policy": "sandbox allow-scripts allow-forms"} if request.path == "/null" else {}
@@ -115,7 +115,7 @@ async def serving_pages() -> AsyncGenerator[int]:
 
 @dataclass
 class Traffic:
-    """What a page sends to a port, until it has been answered, and the answers."""
+    """Open requests of a page to a port, and the answers to them."""
 
     port: int
     open: set[Request] = field(default_factory=set[Request])
@@ -137,7 +137,7 @@ class Traffic:
 
 
 async def attack(browser: Browser, page_url: str, target: str) -> tuple[list[str], dict[str, int]]:
-    """What a page at `page_url` has read of `target`, and the statuses of all that it was answered."""
+    """Attack `target` from a page at `page_url`; return what it could read, and the statuses of all answers."""
 
     async def serve_page(route: Route) -> None:
         await route.fulfill(body="<!doctype html><body>", content_type="text/html")
@@ -146,7 +146,7 @@ async def attack(browser: Browser, page_url: str, target: str) -> tuple[list[str
     port = urlsplit(target).port
     assert port is not None
     if urlsplit(page_url).port == port:
-        await page.route(page_url, serve_page)  # before its name was pointed at us
+        await page.route(page_url, serve_page)  # As before the name was changed to resolve to us.
     await page.goto(page_url)
     traffic = Traffic(port)
     traffic.watch(page)
@@ -156,7 +156,7 @@ async def attack(browser: Browser, page_url: str, target: str) -> tuple[list[str
     return read, traffic.answers
 
 
-async def test_foreign_pages_read_nothing_and_start_nothing(suite: Suite, browser: Browser) -> None:
+async def test_foreign_pages_can_read_nothing_and_start_no_run(suite: Suite, browser: Browser) -> None:
     _, before = await suite.get("/api/chats")
     async with asyncio.timeout(300), serving_pages() as pages:
         port = urlsplit(suite.url).port
@@ -168,16 +168,16 @@ async def test_foreign_pages_read_nothing_and_start_nothing(suite: Suite, browse
             (f"http://{NAME}:{pages}/page", NAME),
             (f"http://{NAME}:{port}/page", NAME),
         )
-        seen = await asyncio.gather(*(attack(browser, page, f"http://{host}:{port}") for page, host in cases))
-        for case, (read, answers) in zip(cases, seen, strict=True):
+        results = await asyncio.gather(*(attack(browser, page, f"http://{host}:{port}") for page, host in cases))
+        for case, (read, answers) in zip(cases, results, strict=True):
             assert read == [], case
             assert answers, case
-            assert {what: status for what, status in answers.items() if status != 403} == {}, case
+            assert {attempt: status for attempt, status in answers.items() if status != 403} == {}, case
     assert (await suite.get("/api/chats"))[1] == before
     assert SECRET not in str(suite.requests())
 
 
-async def test_the_console_is_reached_by_a_link_and_works(suite: Suite, browser: Browser) -> None:
+async def test_the_console_opens_through_a_link_from_a_foreign_page(suite: Suite, browser: Browser) -> None:
     async with asyncio.timeout(300), serving_pages() as pages:
         page = await browser.new_page()
         await page.goto(f"http://{NAME}:{pages}/page")

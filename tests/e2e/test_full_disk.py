@@ -1,6 +1,6 @@
-"""The suite on a disk without room, under work: it says so, and serves by itself when there is room again.
+"""The suite on a full disk, under load: it reports the full disk, and serves again once there is space.
 
-FULL_DISK_S is for how long there is no room, at least until that is told.
+FULL_DISK_S is the minimum time for which the disk stays full.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from tests.support.suite import COMMAND, MODEL, StreamCutError, Suite, is_ready,
 
 FULL_S = float(os.environ.get("FULL_DISK_S", "0"))
 SERVES_AGAIN_S = 15.0
-"""Looked at where there was no room for long: a check on a busy machine is not timed."""
+"""Checked only if FULL_DISK_S is set: on a busy machine the time is not checked."""
 
 WORKERS = 4
 DISK_BYTES, DISK_INODES = 32 << 20, 2000
@@ -35,8 +35,8 @@ pytestmark = needs_mount
 
 
 @dataclass
-class Seen:
-    """What readers were told, and what the tool had done for a run when its reader was told its end."""
+class Observations:
+    """What readers got, and how often the tool had acted for a run when its reader got the end."""
 
     ended: dict[str, list[Event]] = field(default_factory=dict[str, list[Event]])
     """Events by run id."""
@@ -51,9 +51,9 @@ class Seen:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("what", ["data", "inodes", "logs"])
-async def test_a_full_disk_under_work_is_told_and_left(tmp_path: Path, what: str) -> None:
-    small, log, effects = tmp_path / ("log" if what == "logs" else "data"), tmp_path / "log", tmp_path / "effects"
+@pytest.mark.parametrize("resource", ["data", "inodes", "logs"])
+async def test_a_full_disk_under_load_is_reported_and_recovered_from(tmp_path: Path, resource: str) -> None:
+    small, log, effects = tmp_path / ("log" if resource == "logs" else "data"), tmp_path / "log", tmp_path / "effects"
     small.mkdir()
     log.mkdir(exist_ok=True)
     effects.touch()
@@ -70,35 +70,35 @@ async def test_a_full_disk_under_work_is_told_and_left(tmp_path: Path, what: str
         async with running(tmp_path / "config", tmp_path / "data", sim, command=wrapped, **sandbox) as suite:
             play(suite)
             disk = SmallDisk.of_process(suite.process.pid, small)
-            seen, stop = Seen(), asyncio.Event()
+            observations, stop = Observations(), asyncio.Event()
             async with asyncio.TaskGroup() as group:
                 for _ in range(WORKERS):
-                    group.create_task(work(suite, effects, seen, stop))
-                await completed(seen, WORKERS)
-                disk.fill("inodes" if what == "inodes" else "bytes")
+                    group.create_task(work(suite, effects, observations, stop))
+                await wait_for_completed(observations, WORKERS)
+                disk.fill("inodes" if resource == "inodes" else "bytes")
                 filled = time.monotonic()
-                if what == "logs":
-                    await completed(seen, 2 * WORKERS)
+                if resource == "logs":
+                    await wait_for_completed(observations, 2 * WORKERS)
                 else:
-                    await told(suite, seen)
+                    await wait_for_refusals(suite, observations)
                 await asyncio.sleep(FULL_S - (time.monotonic() - filled))
-                refused = seen.refused.copy()
+                refused = observations.refused.copy()
                 disk.make_room()
                 emptied = time.monotonic()
-                await until_ready(suite)
-                await completed(seen, WORKERS)
+                await wait_until_ready(suite)
+                await wait_for_completed(observations, WORKERS)
                 passed_s = time.monotonic() - emptied
                 assert not FULL_S or passed_s < SERVES_AGAIN_S, refused
                 stop.set()
-            await judge(suite, effects, seen)
-            assert set(seen.refused) <= {"DISK_FULL", "OVERLOADED"}, seen.refused
-            if what == "logs":
-                assert not seen.refused
-                assert all(events[-1]["type"] == "run.complete" for events in seen.ended.values())
+            await check_runs(suite, effects, observations)
+            assert set(observations.refused) <= {"DISK_FULL", "OVERLOADED"}, observations.refused
+            if resource == "logs":
+                assert not observations.refused
+                assert all(events[-1]["type"] == "run.complete" for events in observations.ended.values())
 
 
 @pytest.mark.nightly
-async def test_what_commands_fill_leaves_room_for_chats(tmp_path: Path) -> None:
+async def test_a_command_filling_the_disk_leaves_room_for_chats(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     wrapped = on_small_disk(data, *COMMAND, size=2 * RESERVE_BYTES, inodes=DISK_INODES)
@@ -112,9 +112,9 @@ async def test_what_commands_fill_leaves_room_for_chats(tmp_path: Path) -> None:
         bash = {"toolCall": "_bash_", "id": "call_1", "arguments": [json.dumps({"command": FILL})]}
         suite.play({"match": {"turn": 1, "text": "^fill"}, "steps": [bash]}, {"steps": [{"content": "fine"}]})
         for message, agent in (("fill", "react"), ("fill", "react"), ("go", "plain")):
-            seen = await suite.ask(message, agent)
-            assert seen[-1]["type"] == "run.complete", seen[-1]
-            ends = [str(event["result"]) for event in seen if event["type"] == "tool.result"]
+            events = await suite.ask(message, agent)
+            assert events[-1]["type"] == "run.complete", events[-1]
+            ends = [str(event["result"]) for event in events if event["type"] == "tool.result"]
             assert [end for end in ends if "disk" not in end] == []
         assert await is_ready(suite)
         free = os.statvfs(disk.path)
@@ -122,7 +122,7 @@ async def test_what_commands_fill_leaves_room_for_chats(tmp_path: Path) -> None:
 
 
 def configure(config: Path, effects: Path) -> None:
-    """A tool that notes the chat for which it acted, and an agent that calls it."""
+    """Write a tool that records the chat for which it acted, and an agent that calls it."""
     command = ["sh", "-c", f'basename "$PWD" >>{effects}; echo acted']
     schema = {"type": "object", "properties": {}}
     tool = {"type": "function", "name": "act", "description": "Acts", "effect": "once", "parameters": schema}
@@ -140,15 +140,15 @@ def play(suite: Suite) -> None:
     suite.play({"match": {"turn": 1, "text": "^go"}, "steps": [act]}, {"steps": [{"content": "fi"}, {"content": "ne"}]})
 
 
-async def work(suite: Suite, effects: Path, seen: Seen, stop: asyncio.Event) -> None:
-    """Ask one query after the other, each in a chat of its own, and follow each to its end."""
+async def work(suite: Suite, effects: Path, observations: Observations, stop: asyncio.Event) -> None:
+    """Run one query after the other, each in a new chat, and follow each to its end."""
     while not stop.is_set():
         body = {"message": "go", "agentKey": "act"}
         events: list[Event] = []
         async with suite.http.post(f"{suite.url}/api/query", json=body) as response:
             if response.status != 200:
                 assert response.status in (429, 503), await response.text()
-                seen.refused[(await response.json())["error"]["code"]] += 1
+                observations.refused[(await response.json())["error"]["code"]] += 1
                 await asyncio.sleep(0.2)
                 continue
             with suppress(StreamCutError):
@@ -159,40 +159,40 @@ async def work(suite: Suite, effects: Path, seen: Seen, stop: asyncio.Event) -> 
             with suppress(StreamCutError):
                 events += await suite.attach(run_id, events[-1]["seq"])
             await asyncio.sleep(0.1)
-        seen.ended[run_id] = events
-        seen.acted[run_id] = count_effects(effects)[events[0]["chatId"]]
+        observations.ended[run_id] = events
+        observations.acted[run_id] = count_effects(effects)[events[0]["chatId"]]
 
 
 def count_effects(effects: Path) -> Counter[str]:
-    """By chat."""
+    """Count the effects of each chat."""
     return Counter(effects.read_text().split())
 
 
-async def completed(seen: Seen, count: int) -> None:
-    """Return when so many more runs have completed."""
+async def wait_for_completed(seen: Observations, count: int) -> None:
+    """Wait until this number of further runs have completed."""
     aim = seen.completed + count
     while seen.completed < aim:
         await asyncio.sleep(0.05)
 
 
-async def told(suite: Suite, seen: Seen) -> None:
-    """Return when callers and probes know that there is no room."""
+async def wait_for_refusals(suite: Suite, seen: Observations) -> None:
+    """Wait until queries are refused with DISK_FULL and the suite is not ready."""
     while not seen.refused["DISK_FULL"] or await is_ready(suite):
         await asyncio.sleep(0.05)
 
 
-async def until_ready(suite: Suite) -> None:
+async def wait_until_ready(suite: Suite) -> None:
     while not await is_ready(suite):
         await asyncio.sleep(0.05)
 
 
-async def judge(suite: Suite, effects: Path, seen: Seen) -> None:
-    """Whatever a reader was told to have ended is over, once; whoever reads again is told the same."""
+async def check_runs(suite: Suite, effects: Path, observations: Observations) -> None:
+    """Check that each run has one end, that its tool acted at most once, and that reading it again gives the same."""
     acted = count_effects(effects)
-    for run_id, events in seen.ended.items():
+    for run_id, events in observations.ended.items():
         assert [event["type"] for event in events if event["type"] in TERMINAL] == [events[-1]["type"]]
-        assert acted[events[0]["chatId"]] == seen.acted[run_id] <= 1, events
-        again = await suite.attach(run_id)
-        assert fold(again) == fold(events), events
+        assert acted[events[0]["chatId"]] == observations.acted[run_id] <= 1, events
+        events_again = await suite.attach(run_id)
+        assert fold(events_again) == fold(events), events
     for request in suite.requests():
         assert_paired(request["messages"])

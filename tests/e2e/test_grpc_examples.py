@@ -1,4 +1,4 @@
-"""The commands of docs/grpc.md as they stand there, with the real grpcurl and buf."""
+"""The commands of docs/grpc.md, run unchanged with the real grpcurl and buf."""
 
 import re
 import shlex
@@ -23,17 +23,17 @@ COMMANDS = [
     for block in re.findall(r"^```\n(.*?)^```$", (ROOT / "docs" / "grpc.md").read_text(), re.MULTILINE | re.DOTALL)
     for line in block.splitlines()
 ]
-SHOWN = {
+EXPECTED_OUTPUT = {
     " list": r"^headrace\.v1\.AgentService$",
     " describe ": r"rpc Query \( \.headrace\.v1\.QueryRequest \) returns \( stream \.headrace\.v1\.AgentDelta \)",
     "/ListAgents": r'"key": ?"assistant"',
     "/Query": r'"run_?[cC]omplete": ?{',
     "/Check": r'"status": ?"SERVING"',
 }
-"""What its output must match. grpcurl writes fields as the protos do, buf as JSON does."""
+"""What a command's output must match. grpcurl names fields as in the protos, buf as in JSON."""
 
 BUILD_TIMEOUT_S = 1200.0
-"""grpcurl is compiled where it never was."""
+"""The first use compiles grpcurl."""
 
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOTICE: Go is not installed: grpcurl is not tried")
 
@@ -45,10 +45,10 @@ needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOTICE: Go is 
         for line in COMMANDS
     ],
 )
-async def test_the_command_shows_what_it_is_for(demo: Running, command: str) -> None:
+async def test_a_documented_grpc_command_prints_the_expected_output(demo: Running, command: str) -> None:
     program, *words = shlex.split(command.replace("127.0.0.1:7001", demo.grpc))
     start = ["go", "tool", "grpcurl"] if program == "grpcurl" else [str(Path(sys.executable).with_name(program))]
-    code, said, _ = await run_to_end(*start, *words, cwd=GRPCURL, stderr=STDOUT, timeout_s=BUILD_TIMEOUT_S)
-    assert code == 0, said.decode()
-    (shown,) = [text for word, text in SHOWN.items() if word in command]
-    assert re.search(shown, said.decode(), re.MULTILINE), said.decode()
+    code, output, _ = await run_to_end(*start, *words, cwd=GRPCURL, stderr=STDOUT, timeout_s=BUILD_TIMEOUT_S)
+    assert code == 0, output.decode()
+    (pattern,) = [text for word, text in EXPECTED_OUTPUT.items() if word in command]
+    assert re.search(pattern, output.decode(), re.MULTILINE), output.decode()

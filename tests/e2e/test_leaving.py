@@ -1,4 +1,4 @@
-"""Callers that cancel or leave, and providers that fail: the provider is freed, the chat goes on."""
+"""Callers that cancel or leave, and providers that fail: the provider's stream closes, and the chat stays usable."""
 
 import asyncio
 from typing import Any
@@ -24,55 +24,55 @@ STALLS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-async def provider_is_free(suite: Suite) -> None:
-    """Return when no stream is open at the provider; it must be within 500 ms."""
+async def assert_provider_idle(suite: Suite) -> None:
+    """Assert that within 500 ms no stream is open at the provider."""
     async with within(0.5):
         await suite.simulator.until_idle()
 
 
 @pytest.mark.parametrize("until", STALLS)
-async def test_a_cancel_frees_the_provider_and_the_chat_takes_a_message_right_after(suite: Suite, until: str) -> None:
+async def test_a_cancel_closes_the_providers_stream_and_the_next_query_succeeds(suite: Suite, until: str) -> None:
     suite.play({"match": {"text": "^go$"}, "steps": STALLS[until]}, {"steps": [{"content": "fine"}]})
-    seen: list[dict[str, Any]] = []
+    cancelled_run: list[dict[str, Any]] = []
     async with asyncio.timeout(100), suite.query("go", "react") as events:
         async for event in events:
-            seen.append(event)
+            cancelled_run.append(event)
             if event["type"] == until:
-                status, _ = await suite.post("/api/cancel", {"runId": seen[2]["runId"]})
+                status, _ = await suite.post("/api/cancel", {"runId": cancelled_run[2]["runId"]})
                 assert status == 200
-                await provider_is_free(suite)
-    check_order(seen)
-    assert seen[-1]["type"] == "run.cancel"
-    again = await suite.ask("again", "react", chatId=seen[1]["chatId"])
-    assert texts(again, "content") == ["fine"]
+                await assert_provider_idle(suite)
+    check_order(cancelled_run)
+    assert cancelled_run[-1]["type"] == "run.cancel"
+    next_run = await suite.ask("again", "react", chatId=cancelled_run[1]["chatId"])
+    assert texts(next_run, "content") == ["fine"]
     for request in suite.requests():
         assert_paired(request["messages"])
 
 
 @pytest.mark.parametrize("until", STALLS)
-async def test_a_caller_that_leaves_with_cancel_frees_the_provider(suite: Suite, until: str) -> None:
+async def test_a_caller_leaving_with_on_disconnect_cancel_closes_the_providers_stream(suite: Suite, until: str) -> None:
     suite.play({"match": {"text": "^go$"}, "steps": STALLS[until]}, {"steps": [{"content": "fine"}]})
-    seen: list[dict[str, Any]] = []
+    events_before: list[dict[str, Any]] = []
     async with asyncio.timeout(100):
         async with suite.query("go", "react", onDisconnect="cancel") as events:
             async for event in events:
-                seen.append(event)
+                events_before.append(event)
                 if event["type"] == until:
                     break
-        await provider_is_free(suite)
-        ended = await suite.attach(seen[2]["runId"])
-    assert ended[-1]["type"] == "run.cancel"
-    again = await suite.ask("again", "react", chatId=seen[1]["chatId"])
-    assert texts(again, "content") == ["fine"]
+        await assert_provider_idle(suite)
+        whole_run = await suite.attach(events_before[2]["runId"])
+    assert whole_run[-1]["type"] == "run.cancel"
+    next_run = await suite.ask("again", "react", chatId=events_before[1]["chatId"])
+    assert texts(next_run, "content") == ["fine"]
 
 
-async def test_a_caller_that_leaves_without_a_word_leaves_the_run_going(suite: Suite) -> None:
+async def test_a_run_continues_when_its_caller_leaves(suite: Suite) -> None:
     suite.play({"steps": [{"content": "Hel"}, {"waitMs": 300}, {"content": "lo"}]})
     async with asyncio.timeout(100):
         async with suite.query("go") as events:
-            seen = [await anext(events) for _ in range(5)]
-        rest = await suite.attach(seen[2]["runId"], seen[-1]["seq"])
-    assert rest[-1]["type"] == "run.complete"
+            events_before = [await anext(events) for _ in range(5)]
+        events_after = await suite.attach(events_before[2]["runId"], events_before[-1]["seq"])
+    assert events_after[-1]["type"] == "run.complete"
 
 
 @pytest.mark.parametrize(
@@ -86,21 +86,23 @@ async def test_a_caller_that_leaves_without_a_word_leaves_the_run_going(suite: S
         (5, [{"content": "Hel"}, {"raw": ["data: {" + "x" * (1 << 20) + "\n\n"]}], "BAD_FRAME"),
     ],
 )
-async def test_a_provider_that_fails_gives_one_honest_end(suite: Suite, number: int, steps: Any, code: str) -> None:
+async def test_a_provider_failure_ends_the_run_once_with_its_code(
+    suite: Suite, number: int, steps: Any, code: str
+) -> None:
     agent = f"fail-{number}"
     suite.play({"match": {"text": "^go$"}, "steps": steps}, {"steps": [{"content": "fine"}]})
     events = await suite.ask("go", agent)
     assert events[-1]["type"] == "run.error"
     assert events[-1]["error"]["code"] == code
-    again = await suite.ask("again", agent, chatId=events[1]["chatId"])
-    assert texts(again, "content") == ["fine"]
+    next_run = await suite.ask("again", agent, chatId=events[1]["chatId"])
+    assert texts(next_run, "content") == ["fine"]
     status, answer = await suite.post("/api/query", {"message": "go", "agentKey": agent, "stream": False})
     assert status == answer["code"] >= 400
     assert answer["error"]["code"] == code
 
 
-async def test_a_run_out_of_time_says_so(suite: Suite) -> None:
+async def test_a_run_out_of_time_ends_with_budget_exceeded(suite: Suite) -> None:
     suite.play({"steps": [{"content": "Hel"}, {"stall": True}]})
     events = await suite.ask("go", "hurried")
     assert events[-1]["error"]["code"] == "BUDGET_EXCEEDED"
-    await provider_is_free(suite)
+    await assert_provider_idle(suite)

@@ -1,4 +1,4 @@
-"""The main job over real processes: ask, think, call a real tool, answer; every delta byte for byte."""
+"""The main use over real processes: ask, reason, call a real tool, answer, with every delta unchanged."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ async def test_an_agent_thinks_calls_a_tool_and_answers(suite: Suite) -> None:
 
 
 @pytest.mark.parametrize("one_byte_writes", [False, True])
-async def test_deltas_are_byte_exact_and_one_to_one_at_every_hop(suite: Suite, one_byte_writes: bool) -> None:
+async def test_deltas_pass_every_hop_one_by_one_and_unchanged(suite: Suite, one_byte_writes: bool) -> None:
     suite.play({"steps": [{"reasoning": ODD}, {"content": ODD}], "oneByteWrites": one_byte_writes})
     http = await suite.ask("go")
     async with Client(suite.grpc) as client, client.ask("go", agent_key="plain") as deltas:
@@ -60,7 +60,7 @@ async def test_deltas_are_byte_exact_and_one_to_one_at_every_hop(suite: Suite, o
         assert texts(events, "content") == ODD
 
 
-async def test_a_chat_remembers_and_its_history_tells_the_runs(suite: Suite) -> None:
+async def test_a_chat_keeps_its_messages_and_lists_its_runs(suite: Suite) -> None:
     first = await suite.ask("What is the weather in Rome?", "react")
     chat_id = first[1]["chatId"]
     second = await suite.ask("Thanks", "react", chatId=chat_id)
@@ -84,8 +84,8 @@ async def test_attaching_over_http_at_any_seq_gives_the_same_result(suite: Suite
     events = await suite.ask("What is the weather in Oslo?", "react")
     run_id = events[-1]["runId"]
     for last_seq in range(0, len(events), 5):
-        rest = await suite.attach(run_id, last_seq)
-        assert fold(events[:last_seq] + rest) == fold(events)
+        events_after = await suite.attach(run_id, last_seq)
+        assert fold(events[:last_seq] + events_after) == fold(events)
     status, answer = await suite.get("/api/attach", runId=run_id, lastSeq=str(len(events) + 5))
     assert (status, answer["error"]["code"]) == (400, "OUT_OF_RANGE")
 
@@ -120,16 +120,16 @@ async def test_a_program_reads_chats_over_grpc(suite: Suite) -> None:
     assert [event.seq for event in chat.events][-1] == events[-1]["seq"]
 
 
-async def test_a_run_is_told_when_it_has_ended(tmp_path: Path) -> None:
+async def test_a_webhook_is_called_when_a_run_has_ended(tmp_path: Path) -> None:
     async with asyncio.timeout(900), receiving() as receiver:
         allow = {"HEADRACE_MEMORY_WEBHOOK_ALLOW": f"127.0.0.1:{receiver.port}"}
         async with fresh_suite(tmp_path, **allow) as suite:
             url = f"http://127.0.0.1:{receiver.port}/in"
-            status, made = await suite.post("/api/webhooks", {"url": url, "agentKeys": ["plain"]})
+            status, webhook = await suite.post("/api/webhooks", {"url": url, "agentKeys": ["plain"]})
             assert status == 200
             events = await suite.ask("hello")
             [post] = await receiver.wait_for(1)
-    event = standardwebhooks.Webhook(made["data"]["secret"]).verify(post.body, post.headers)
+    event = standardwebhooks.Webhook(webhook["data"]["secret"]).verify(post.body, post.headers)
     assert (event["type"], event["data"]["runId"]) == ("headrace.run.ended", events[-1]["runId"])
     assert event["data"]["usage"]["outputTokens"] > 0
 
@@ -149,7 +149,7 @@ async def test_a_bad_body_is_refused_with_field_and_rule(suite: Suite, body: byt
     assert (await suite.ask("still there?"))[-1]["type"] == "run.complete"
 
 
-async def test_a_bad_agent_file_harms_only_itself(suite: Suite) -> None:
+async def test_a_bad_agent_file_does_not_affect_others(suite: Suite) -> None:
     (suite.config_dir / "agents" / "broken.json").write_text('{"mode": "LOOP"}')
     (suite.config_dir / "agents" / "extra.json").write_text((suite.config_dir / "agents" / "plain.json").read_text())
     await suite.until_known("extra")

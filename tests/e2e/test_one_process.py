@@ -1,4 +1,4 @@
-"""`headrace up --one-process`: what is inside one process, what is not, and that each service is still told apart."""
+"""`headrace up --one-process`: which services share a process, and that logs still distinguish them."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 async def test_services_share_a_process_and_call_each_other_in_memory(tmp_path: Path) -> None:
-    debug = {"HEADRACE_LOG_LEVEL": "DEBUG"}  # inner calls have no line above it
+    debug = {"HEADRACE_LOG_LEVEL": "DEBUG"}  # Calls between services are logged at DEBUG only.
     async with asyncio.timeout(TEST_TIMEOUT_S), fresh_suite(tmp_path, form="--one-process", **debug) as suite:
         assert {*suite.services()} == {"suite", "tools"}
         assert (await suite.ask("What is the weather in Rome?", "react"))[-1]["type"] == "run.complete"
@@ -31,10 +31,10 @@ async def test_services_share_a_process_and_call_each_other_in_memory(tmp_path: 
     lines = read_log(tmp_path / "data" / "logs" / "suite.log")
     for event in ("settings in force", "serving"):
         assert [line["service"] for line in lines if line["event"] == event] == OWN
-    # Who calls stops before those that it calls.
+    # A service stops before those that it calls.
     assert [line["service"] for line in lines if line["event"] == "stopped"] == OWN[::-1]
     calls = [line for line in lines if line["event"] == "rpc done"]
-    # What the tools service asks comes over its socket, what the client asks over the network.
+    # Calls of the tools service arrive over its socket, calls of the client over the network.
     inner = {line["method"] for line in calls if line["peer"].startswith("local:")}
     assert {"/headrace.v1.AgentService/Query", "/headrace.v1.LlmService/StreamChat"} <= inner
     assert {line["service"] for line in calls if line["method"].startswith("/headrace.v1.LlmService/")} == {
@@ -44,16 +44,18 @@ async def test_services_share_a_process_and_call_each_other_in_memory(tmp_path: 
     assert not [line for line in lines if line["level"] in ("error", "critical")]
 
 
-async def test_wrong_settings_of_several_services_are_said_together(tmp_path: Path) -> None:
+async def test_wrong_settings_of_several_services_are_reported_together(tmp_path: Path) -> None:
     wrong = {"HEADRACE_MEMORY_CHAT_K": "x", "HEADRACE_FACADE_IDLE_S": "y", "HEADRACE_DRAIN_S": "z"}
-    said = await run_suite(wrong)
-    assert "memory: HEADRACE_MEMORY_CHAT_K: 'x': expected a whole number" in said
-    assert "facade: HEADRACE_FACADE_IDLE_S: 'y': expected a number" in said
-    assert [line for line in said if "HEADRACE_DRAIN_S" in line] == ["memory: HEADRACE_DRAIN_S: 'z': expected a number"]
+    lines = await run_suite(wrong)
+    assert "memory: HEADRACE_MEMORY_CHAT_K: 'x': expected a whole number" in lines
+    assert "facade: HEADRACE_FACADE_IDLE_S: 'y': expected a number" in lines
+    assert [line for line in lines if "HEADRACE_DRAIN_S" in line] == [
+        "memory: HEADRACE_DRAIN_S: 'z': expected a number"
+    ]
 
 
 async def run_suite(env: dict[str, str]) -> list[str]:
-    """What the process says on standard error when it refuses its settings."""
+    """Return the lines on standard error of a process that refuses its settings."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
     command = (sys.executable, "-m", "services.suite")
     code, _, stderr = await run_to_end(*command, env=inherited | env, timeout_s=TEST_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""OpenAI's official client before the whole suite: agents as models, over real processes."""
+"""OpenAI's official client against the whole suite: agents as models, over real processes."""
 
 import asyncio
 import base64
@@ -41,58 +41,58 @@ BOTH_LOCATED = [
 
 
 @pytest.mark.parametrize("parallel", [None, False])
-async def test_two_calls_of_one_answer_come_together_unless_the_caller_wants_one(
-    suite: Suite, parallel: bool | None
-) -> None:
+async def test_parallel_calls_come_together_unless_the_caller_forbids_it(suite: Suite, parallel: bool | None) -> None:
     suite.play(*BOTH_LOCATED)
-    asked: Any = [{"role": "user", "content": "Where are we?"}]
+    messages: Any = [{"role": "user", "content": "Where are we?"}]
     fields: Any = {} if parallel is None else {"parallel_tool_calls": parallel}
     async with client(suite) as api:
-        first = await api.chat.completions.create(model="react", messages=asked, tools=[LOCATE], **fields)
+        first = await api.chat.completions.create(model="react", messages=messages, tools=[LOCATE], **fields)
         calls: Any = first.choices[0].message.tool_calls
         places = dict(zip((call.id for call in calls), ("Lyon", "Paris"), strict=False))
         results: Any = [{"role": "tool", "tool_call_id": id, "content": place} for id, place in places.items()]
-        asked += [first.choices[0].message.model_dump(exclude_none=True), *results]
-        second = await api.chat.completions.create(model="react", messages=asked, tools=[LOCATE], **fields)
+        messages += [first.choices[0].message.model_dump(exclude_none=True), *results]
+        second = await api.chat.completions.create(model="react", messages=messages, tools=[LOCATE], **fields)
     who = [call.function.arguments for call in calls]
     assert who == (['{"who":"Ann"}', '{"who":"Bob"}'] if parallel is None else ['{"who":"Ann"}'])
     assert second.choices[0].message.content == "Lyon and Paris."
     request = suite.requests()[-1]
     assert request.get("parallel_tool_calls") == (parallel is None)
-    told = [message["content"] for message in request["messages"] if message["role"] == "tool"]
-    assert told[0] == "Lyon"
-    assert told[1] == "Paris" if parallel is None else "only one tool runs at a time" in told[1]
+    results_sent = [message["content"] for message in request["messages"] if message["role"] == "tool"]
+    assert results_sent[0] == "Lyon"
+    assert results_sent[1] == "Paris" if parallel is None else "only one tool runs at a time" in results_sent[1]
 
 
 def draw_square() -> bytes:
-    drawn = io.BytesIO()
-    Image.new("RGB", (8, 8), "red").save(drawn, "PNG")
-    return drawn.getvalue()
+    encoded = io.BytesIO()
+    Image.new("RGB", (8, 8), "red").save(encoded, "PNG")
+    return encoded.getvalue()
 
 
-async def test_a_picture_is_shown_to_the_model_and_kept_for_the_chat(suite: Suite) -> None:
+async def test_a_picture_is_sent_to_the_model_and_stored_for_the_chat(suite: Suite) -> None:
     suite.play({"steps": [{"content": "A red square."}]})
-    drawn = draw_square()
-    url = f"data:image/png;base64,{base64.b64encode(drawn).decode()}"
+    picture = draw_square()
+    url = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
     parts: Any = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": url}}]
     async with client(suite) as api:
         answer = await api.chat.completions.create(model="plain", messages=[{"role": "user", "content": parts}])
     assert answer.choices[0].message.content == "A red square."
-    shown = [part for message in suite.requests()[-1]["messages"] for part in message["content"] if "image_url" in part]
-    assert shown == [{"type": "image_url", "image_url": {"url": url}}]
+    image_parts = [
+        part for message in suite.requests()[-1]["messages"] for part in message["content"] if "image_url" in part
+    ]
+    assert image_parts == [{"type": "image_url", "image_url": {"url": url}}]
     chat_id = answer.model_dump()["metadata"]["chat_id"]
     _, chat = await suite.get("/api/chat", chatId=chat_id)
     (reference,) = chat["data"]["references"]
     async with suite.http.get(suite.url + reference["url"]) as response:
-        assert await response.read() == drawn
+        assert await response.read() == picture
     (log,) = suite.data_dir.rglob(f"{chat_id}.json")
     assert url not in log.read_text()
 
 
-async def test_a_conversation_of_another_program_keeps_its_roles_up_to_the_provider(suite: Suite) -> None:
+async def test_a_conversation_of_another_program_reaches_the_provider_with_its_roles(suite: Suite) -> None:
     suite.play({"steps": [{"content": "Yes."}]})
     called = LOCATE["function"] | {"arguments": "{}"}
-    looked: Any = [
+    history: Any = [
         {"role": "system", "content": "Speak French."},
         {"role": "user", "content": "Where am I?"},
         {
@@ -104,34 +104,39 @@ async def test_a_conversation_of_another_program_keeps_its_roles_up_to_the_provi
         {"role": "tool", "tool_call_id": "toolu/1", "content": "France"},
     ]
     async with client(suite) as api:
-        await api.chat.completions.create(model="react", messages=looked)
-        asked: Any = [*looked, {"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Sure?"}]
-        first = await api.chat.completions.create(model="react", messages=asked)
+        await api.chat.completions.create(model="react", messages=history)
+        messages: Any = [*history, {"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Sure?"}]
+        first = await api.chat.completions.create(model="react", messages=messages)
         chat_id: str = first.model_dump()["metadata"]["chat_id"]
         last: Any = [{"role": "user", "content": "Really?"}]
         await api.chat.completions.create(model="react", messages=last, metadata={"chat_id": chat_id})
         with pytest.raises(openai.BadRequestError) as caught:
-            await api.chat.completions.create(model="react", messages=[*looked[:2], *looked[3:]])
-        behind, before, later = (request["messages"] for request in suite.requests()[-3:])
+            await api.chat.completions.create(model="react", messages=[*history[:2], *history[3:]])
+        first_request, second_request, third_request = (request["messages"] for request in suite.requests()[-3:])
     assert caught.value.param == "messages[2].tool_call_id"
-    assert [message["role"] for message in behind] == ["system", "user", "assistant", "tool", "tool"]
-    assert [message["content"].partition("\n\n<system_reminder>")[0] for message in behind[3:]] == ["Lyon", "France"]
-    assert [call["id"] for call in behind[2]["tool_calls"]] == [message["tool_call_id"] for message in behind[3:]]
-    assert [message["role"] for message in before] == [message["role"] for message in behind] + ["user"]
-    assert before[0]["content"].endswith("\n\nSpeak French.\n\nBe brief.")
-    assert later[: len(before)] == before
-    said, asked_again = later[len(before) :]
-    assert said["content"] == "Yes."
-    assert asked_again["content"].startswith("Really?\n\n<system_reminder>")
+    assert [message["role"] for message in first_request] == ["system", "user", "assistant", "tool", "tool"]
+    assert [message["content"].partition("\n\n<system_reminder>")[0] for message in first_request[3:]] == [
+        "Lyon",
+        "France",
+    ]
+    assert [call["id"] for call in first_request[2]["tool_calls"]] == [
+        message["tool_call_id"] for message in first_request[3:]
+    ]
+    assert [message["role"] for message in second_request] == [message["role"] for message in first_request] + ["user"]
+    assert second_request[0]["content"].endswith("\n\nSpeak French.\n\nBe brief.")
+    assert third_request[: len(second_request)] == second_request
+    answer_message, question_message = third_request[len(second_request) :]
+    assert answer_message["content"] == "Yes."
+    assert question_message["content"].startswith("Really?\n\n<system_reminder>")
 
 
-async def test_texts_become_vectors_and_those_of_near_texts_are_near(suite: Suite) -> None:
+async def test_embeddings_of_similar_texts_are_similar(suite: Suite) -> None:
     async with client(suite) as api:
         answer = await api.embeddings.create(model="embed-1", input=["a warm day", "warm day", "cold tea"])
         short = await api.embeddings.create(model="embed-1", input="a", dimensions=8, encoding_format="float")
         with pytest.raises(openai.NotFoundError) as caught:
             await api.embeddings.create(model="sim-1", input="a")
-    first, near, far = (one.embedding for one in answer.data)
+    first, near, far = (embedding_item.embedding for embedding_item in answer.data)
     assert _measure_nearness(first, near) > 0.5 > _measure_nearness(first, far)
     assert answer.usage.prompt_tokens == 7
     assert len(short.data[0].embedding) == 8
@@ -145,11 +150,11 @@ async def test_texts_become_vectors_and_those_of_near_texts_are_near(suite: Suit
     assert whole["data"]["usage"]["costUsd"] > 0
 
 
-def _measure_nearness(one: list[float], other: list[float]) -> float:
-    return sum(a * b for a, b in zip(one, other, strict=True))
+def _measure_nearness(vector: list[float], other_vector: list[float]) -> float:
+    return sum(a * b for a, b in zip(vector, other_vector, strict=True))
 
 
-async def test_the_input_of_a_response_is_listed_in_pages_and_goes_with_its_response(suite: Suite) -> None:
+async def test_input_items_are_listed_in_pages_and_deleted_with_their_response(suite: Suite) -> None:
     items: Any = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Where am I?"},
@@ -186,18 +191,18 @@ async def test_the_input_of_a_response_is_listed_in_pages_and_goes_with_its_resp
     assert caught.value.param == "after"
 
 
-async def test_a_response_that_goes_on_is_not_deleted(suite: Suite) -> None:
+async def test_a_running_response_is_not_deleted(suite: Suite) -> None:
     suite.play({"steps": [{"content": "first"}, {"stall": True}]})
     async with client(suite) as api:
-        begun = await api.responses.create(model="plain", input="go", background=True)
+        running = await api.responses.create(model="plain", input="go", background=True)
         with pytest.raises(openai.ConflictError) as caught:
-            await api.responses.delete(begun.id)
-        await api.responses.cancel(begun.id)
-        await api.responses.delete(begun.id)
+            await api.responses.delete(running.id)
+        await api.responses.cancel(running.id)
+        await api.responses.delete(running.id)
     assert caught.value.code == "chat_busy"
 
 
-async def test_sounds_and_documents_are_shown_and_a_picture_once_more_when_a_tool_reads_it(suite: Suite) -> None:
+async def test_sounds_and_documents_are_sent_and_a_picture_again_when_a_tool_reads_it(suite: Suite) -> None:
     wave = b"RIFF\x24\0\0\0WAVEfmt " + bytes(24)
     suite.play(
         {
@@ -224,5 +229,5 @@ async def test_sounds_and_documents_are_shown_and_a_picture_once_more_when_a_too
         if message["role"] == "user" and not isinstance(message["content"], str)
     ]
     assert [kind for kind in kinds if kind] == [["image_url", "input_audio", "file"], ["image_url"]]
-    (told,) = [message["content"] for message in messages if message["role"] == "tool"]
-    assert told.startswith("[image/png: uploads/red.png, 8 x 8 pixels")
+    (result,) = [message["content"] for message in messages if message["role"] == "tool"]
+    assert result.startswith("[image/png: uploads/red.png, 8 x 8 pixels")

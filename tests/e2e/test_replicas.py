@@ -1,5 +1,5 @@
-"""`headrace up --replicas 2`: connections are spread, any replica answers for all runs, and one that is killed loses
-none of them."""
+"""`headrace up --replicas 2`: connections are spread over replicas, any replica answers for all runs, and a killed one
+loses none of them."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from tests.support.suite import TEST_TIMEOUT_S, Suite, fresh_suite
 
 FORM = "--replicas=2"
 CONNECTIONS = 24
-"""The kernel gives all of them to one replica once in eight million times."""
+"""The chance that the kernel gives all of them to one replica is one in eight million."""
 
 RUN_ID = re.compile('"runId":"([^"]+)"')
 
@@ -37,7 +37,7 @@ def read_events(folder: Path, number: int, event: str) -> list[dict[str, Any]]:
 
 
 async def begin(suite: Suite, http: aiohttp.ClientSession) -> tuple[str, aiohttp.ClientResponse]:
-    """Ask over a connection of its own; return the run and the open stream once text has come."""
+    """Ask over a new connection; return the run's id and the open stream once text has arrived."""
     response = await http.post(f"{suite.url}/api/query", json={"message": "go", "agentKey": "plain"})
     head = b""
     while b"content.delta" not in head:
@@ -48,15 +48,15 @@ async def begin(suite: Suite, http: aiohttp.ClientSession) -> tuple[str, aiohttp
 async def test_connections_are_spread_and_any_replica_answers_for_all_runs(tmp_path: Path) -> None:
     async with asyncio.timeout(TEST_TIMEOUT_S), fresh_suite(tmp_path, form=FORM) as suite:
         suite.simulator.rules = parse_script(SLOW)
-        alone = aiohttp.TCPConnector(force_close=True)
-        async with aiohttp.ClientSession(connector=alone) as http:
-            begun = await asyncio.gather(*(begin(suite, http) for _ in range(CONNECTIONS)))
+        connector = aiohttp.TCPConnector(force_close=True)
+        async with aiohttp.ClientSession(connector=connector) as http:
+            started = await asyncio.gather(*(begin(suite, http) for _ in range(CONNECTIONS)))
             async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as suite.http:
-                seen = await asyncio.gather(*(suite.attach(begun[0][0]) for _ in range(CONNECTIONS)))
-            for _, response in begun:
+                events_by_reader = await asyncio.gather(*(suite.attach(started[0][0]) for _ in range(CONNECTIONS)))
+            for _, response in started:
                 response.close()
-        assert all(fold(events) == fold(seen[0]) for events in seen)
-        assert [event["type"] for event in seen[0] if event["type"] in TERMINAL] == ["run.complete"]
+        assert all(fold(events) == fold(events_by_reader[0]) for events in events_by_reader)
+        assert [event["type"] for event in events_by_reader[0] if event["type"] in TERMINAL] == ["run.complete"]
         assert len(find_replicas(suite)) == 2
         assert await suite.stop(signal.SIGTERM) == 0
     for number in (1, 2):
@@ -65,34 +65,34 @@ async def test_connections_are_spread_and_any_replica_answers_for_all_runs(tmp_p
 
 
 @pytest.mark.nightly
-async def test_a_replica_that_is_killed_loses_no_run(tmp_path: Path) -> None:
+async def test_a_killed_replica_loses_no_run(tmp_path: Path) -> None:
     async with asyncio.timeout(TEST_TIMEOUT_S), fresh_suite(tmp_path, form=FORM) as suite:
         suite.simulator.rules = parse_script(SLOW)
-        alone = aiohttp.TCPConnector(force_close=True)
-        async with aiohttp.ClientSession(connector=alone) as http:
-            begun = await asyncio.gather(*(begin(suite, http) for _ in range(CONNECTIONS)))
+        connector = aiohttp.TCPConnector(force_close=True)
+        async with aiohttp.ClientSession(connector=connector) as http:
+            started = await asyncio.gather(*(begin(suite, http) for _ in range(CONNECTIONS)))
             os.kill(find_replicas(suite)[0], signal.SIGKILL)
-            ended = await asyncio.gather(*(follow(suite, run_id) for run_id, _ in begun))
-            for _, response in begun:
+            whole_runs = await asyncio.gather(*(follow(suite, run_id) for run_id, _ in started))
+            for _, response in started:
                 response.close()
-        for events in ended:
+        for events in whole_runs:
             assert [event["type"] for event in events if event["type"] in TERMINAL] == ["run.complete"]
             texts = [block["text"] for block in fold(events)["blocks"].values() if block["kind"] == "content"]
             assert texts == ["Hello"]
-        assert any(event["type"] == "attempt.reset" for events in ended for event in events)
+        assert any(event["type"] == "attempt.reset" for events in whole_runs for event in events)
         assert (await suite.ask("again"))[-1]["type"] == "run.complete"
 
 
 async def follow(suite: Suite, run_id: str) -> list[dict[str, Any]]:
-    """What a reader gets who comes back whenever its stream is cut or nobody answers, to the run's end."""
+    """Read a run to its end, reconnecting whenever the stream is cut or the request is refused."""
     while True:
         try:
             return await suite.follow(run_id)
-        except (aiohttp.ClientError, AssertionError):  # refused with 503 while nobody has the run
+        except (aiohttp.ClientError, AssertionError):  # Refused with 503 while the run has no owner.
             await asyncio.sleep(0.1)
 
 
-async def test_what_replicas_cannot_be_with_is_said_before_anything_starts(tmp_path: Path) -> None:
+async def test_options_incompatible_with_replicas_are_refused_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "providers.json").write_text('{"providers": []}')
     folders = ("--config-dir", str(tmp_path / "config"), "--data-dir", str(tmp_path / "data"))
@@ -105,7 +105,7 @@ async def test_what_replicas_cannot_be_with_is_said_before_anything_starts(tmp_p
         "expected a whole number": await run(*command, HEADRACE_LLM_GATEWAY_REPLICAS="two"),
         f"{others} would be of two": metrics,
     }
-    for reason, (code, _, said) in refusals.items():
+    for reason, (code, _, errors) in refusals.items():
         assert code == 1
-        assert reason in said.decode()
+        assert reason in errors.decode()
     assert not (tmp_path / "data").exists()

@@ -1,6 +1,6 @@
-"""The tools service is killed under many runs: none fails for what it lacks for a moment, nor any that begins then.
+"""The tools service is killed during many runs: neither they nor runs that start meanwhile fail.
 
-TOOLS_AWAY_S is the time for which it is killed again whenever it comes back; 0 is one kill.
+TOOLS_AWAY_S is the time for which it is killed again whenever it is back; 0 means one kill.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ AWAY_S = float(os.environ.get("TOOLS_AWAY_S", "0"))
 
 RUNS = 20
 LATER = 5
-"""Queries that are asked while the service is away."""
+"""Number of queries of each agent sent while the service is away."""
 
 BUDGET = {"timeoutMs": 600_000, "maxToolCalls": 50, "maxModelCalls": 50}
 COMMAND = ["sh", "-c", "echo on; sleep 1; echo done"]
 
 
 def configure(suite: Suite) -> None:
-    """A tool that works for a second, an agent that calls it, and one that has the first do so."""
+    """Write a tool that works for a second, an agent that calls it, and an agent that delegates to that one."""
     tool = {"type": "function", "name": "work", "description": "Works", "effect": "read", "command": COMMAND}
     (suite.config_dir / "tools").mkdir(exist_ok=True)
     tools = {"tools": [tool | {"parameters": {"type": "object", "properties": {}}}]}
@@ -50,8 +50,8 @@ def configure(suite: Suite) -> None:
 
 
 @asynccontextmanager
-async def away(suite: Suite) -> AsyncGenerator[None]:
-    """The service is killed when the block begins, and until AWAY_S later whenever it has come back."""
+async def killing_tools(suite: Suite) -> AsyncGenerator[None]:
+    """Kill the service when the block starts, and again whenever it is back within AWAY_S."""
     loop = asyncio.get_running_loop()
     until = loop.time() + AWAY_S
 
@@ -69,7 +69,7 @@ async def away(suite: Suite) -> AsyncGenerator[None]:
         yield
 
 
-async def follow(suite: Suite, agent: str, on_work: Callable[[], object]) -> list[Event]:
+async def run_query(suite: Suite, agent: str, on_work: Callable[[], object]) -> list[Event]:
     events: list[Event] = []
     async with suite.query("parent" if agent == "parent" else "work", agent) as stream:
         async for event in stream:
@@ -79,31 +79,33 @@ async def follow(suite: Suite, agent: str, on_work: Callable[[], object]) -> lis
     return events
 
 
-def check(events: list[Event], agent: str) -> None:
+def check_run(events: list[Event], agent: str) -> None:
     check_order(events)
     assert events[-1]["type"] == "run.complete", events[-1]
-    [worked] = [event["result"] for event in events if event["type"] == "tool.result" and event["toolId"] == "call_2"]
-    assert "done" in worked
+    [work_result] = [
+        event["result"] for event in events if event["type"] == "tool.result" and event["toolId"] == "call_2"
+    ]
+    assert "done" in work_result
     ends = [event["ok"] for event in events if event["type"] == "subagent.end"]
     assert ends == ([True] if agent == "parent" else [])
 
 
 @pytest.mark.nightly
-async def test_runs_wait_for_a_tools_service_that_was_killed(tmp_path: Path) -> None:
+async def test_runs_wait_for_a_killed_tools_service_and_complete(tmp_path: Path) -> None:
     async with asyncio.timeout(900), fresh_suite(tmp_path) as suite:
         configure(suite)
         await suite.until_known("worker", "parent", "work")
         working = asyncio.Semaphore(0)
         async with asyncio.TaskGroup() as group:
             agents = ["worker", "parent"] * (RUNS // 2)
-            runs = [(agent, group.create_task(follow(suite, agent, working.release))) for agent in agents]
+            runs = [(agent, group.create_task(run_query(suite, agent, working.release))) for agent in agents]
             for _ in range(RUNS // 4):
-                await working.acquire()  # some are at work, others still list their tools
-            async with away(suite):
+                await working.acquire()  # Some run their tool, others still list tools.
+            async with killing_tools(suite):
                 for agent in ("worker", "parent") * LATER:
-                    runs.append((agent, group.create_task(follow(suite, agent, working.release))))
+                    runs.append((agent, group.create_task(run_query(suite, agent, working.release))))
                     await asyncio.sleep(0.1 + AWAY_S / (4 * LATER))
         for agent, run in runs:
-            check(run.result(), agent)
+            check_run(run.result(), agent)
         for request in suite.requests():
             assert_paired(request["messages"])

@@ -30,7 +30,7 @@ class Traced:
     collector: Collector
 
     async def trace(self, trace_id: str, *expected: str) -> dict[str, Span]:
-        """The trace's last span of each name, once there are `expected` ones."""
+        """Wait for spans of these names; return the trace's last span of each name."""
         await self.collector.until(lambda: {span.name for span in self.collector.of(trace_id)} >= {*expected})
         return {span.name: span for span in self.collector.of(trace_id)}
 
@@ -53,7 +53,7 @@ async def traced(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Tra
 
 
 async def ask(traced: Traced, trace_id: str, message: str, agent: str, url: str = "") -> str:
-    """Ask within a trace of the caller's, the facade at `url` or the suite's own; the run's id."""
+    """Ask with the caller's trace id, at `url` or the suite's facade; return the run's id."""
     headers = {"traceparent": f"00-{trace_id}-{'b' * 16}-01"}
     body = {"message": message, "agentKey": agent}
     async with traced.suite.http.post(f"{url or traced.suite.url}/api/query", json=body, headers=headers) as response:
@@ -63,7 +63,7 @@ async def ask(traced: Traced, trace_id: str, message: str, agent: str, url: str 
     return next(event["runId"] for event in events if event["type"] == "run.start")
 
 
-async def test_one_trace_leads_from_the_caller_to_the_tool(traced: Traced) -> None:
+async def test_one_trace_connects_the_caller_with_the_tool(traced: Traced) -> None:
     trace_id = "1" * 32
     run_id = await ask(traced, trace_id, f"What is the weather in Paris? {WORDS}", "react")
     names = ("POST /api/query", QUERY, "invoke_agent react", CHAT, "chat sim-1", TOOL, EXECUTE)
@@ -91,7 +91,7 @@ async def test_one_trace_leads_from_the_caller_to_the_tool(traced: Traced) -> No
     assert (line["trace_id"], line["span_id"], line["run_id"]) == (trace_id, spans[EXECUTE].span_id, run_id)
 
 
-async def test_what_fails_is_marked_where_it_failed_and_not_where_it_was_told(traced: Traced) -> None:
+async def test_only_the_failing_spans_are_marked_as_failed(traced: Traced) -> None:
     trace_id = "2" * 32
     traced.suite.play({"steps": [{"status": 503}]})
     await ask(traced, trace_id, WORDS, "fail-1")
@@ -102,13 +102,13 @@ async def test_what_fails_is_marked_where_it_failed_and_not_where_it_was_told(tr
 
 async def test_a_deleted_fact_is_in_no_trace_and_no_file(traced: Traced) -> None:
     suite, trace_id = traced.suite, "5" * 32
-    secret, told = "mellifluous quokka 7261", "cerulean numbat 9914"
+    secret, remembered_text = "mellifluous quokka 7261", "cerulean numbat 9914"
     fact = {"text": f"the harbour word is {secret}", "topic": "harbour word"}
     async with suite.http.post(
         f"{suite.url}/api/facts", json=fact, headers={"traceparent": f"00-{trace_id}-{'b' * 16}-01"}
     ) as response:
         fact_id = (await response.json())["data"]["factId"]
-    arguments = json.dumps({"fact": f"the tower word is {told}", "topic": "tower word"})
+    arguments = json.dumps({"fact": f"the tower word is {remembered_text}", "topic": "tower word"})
     suite.play(
         {"match": {"turn": 1}, "steps": [{"toolCall": "remember", "id": "call_1", "arguments": [arguments]}]},
         {"steps": [{"content": "Noted."}]},
@@ -116,7 +116,7 @@ async def test_a_deleted_fact_is_in_no_trace_and_no_file(traced: Traced) -> None
     await ask(traced, trace_id, "Do you know the harbour word?", "remembering")
     assert secret in json.dumps(suite.requests())
     assert (await suite.get("/api/facts/search", query="harbour tower"))[1]["data"]["hits"][1:]
-    # What is refused is told apart from what was in it.
+    # A refused request leaves no content in traces either.
     missing = "00000000-0000-4000-8000-000000000000"
     for body in ({"factId": missing, "text": secret}, {"factId": fact_id, "text": secret, "topic": secret * 100}):
         assert (await suite.post("/api/fact", body))[0] in (400, 404)
@@ -126,16 +126,16 @@ async def test_a_deleted_fact_is_in_no_trace_and_no_file(traced: Traced) -> None
             assert response.status == 200
     await traced.trace(trace_id, "POST /api/facts", "headrace.v1.MemoryService/Remember", "execute_tool remember")
     await traced.collector.until(lambda: bool(traced.collector.named("headrace.v1.MemoryService/DeleteFact")))
-    parts = [part.encode() for part in (*secret.split()[:2], *told.split()[:2])]
+    parts = [part.encode() for part in (*secret.split()[:2], *remembered_text.split()[:2])]
     assert not any(part in span.said for span in traced.collector.spans for part in parts)
     files = [path for path in suite.data_dir.rglob("*") if path.is_file()]
     assert any(path.suffix == ".log" for path in files)
-    # What was said in a chat stays in its log.
+    # Content of a chat stays in the chat's log.
     assert not any(part in path.read_bytes() for path in files for part in parts[:2])
 
 
 @pytest.mark.nightly
-async def test_a_run_that_is_taken_over_has_a_trace_with_a_link_to_its_query(traced: Traced) -> None:
+async def test_after_a_takeover_the_new_trace_links_to_the_query(traced: Traced) -> None:
     trace_id = "3" * 32
     suite = traced.suite
     suite.play({"steps": [{"content": "first"}, {"stall": True}]})

@@ -11,7 +11,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, expect
 
 from tests.support.chromium import open_browser
-from tests.support.console.page import TEST_S, WAIT_MS, Console, Opening, watched
+from tests.support.console.page import TEST_S, WAIT_MS, Console, Opening, collect_errors
 from tests.support.console.scripted import Memory, Orchestrator, Story, Tools, serving
 
 expect.set_options(timeout=WAIT_MS)
@@ -44,7 +44,7 @@ def opening(browser: Browser, tmp_path: Path) -> Opening:
         ):
             pages.set_default_timeout(WAIT_MS)
             page = await pages.new_page()
-            problems = watched(page)
+            problems = collect_errors(page)
             await page.goto(f"{suite.url}/{place}")
             await page.locator("#agent option").nth(1).wait_for(state="attached")
             yield Console(page, suite, problems)

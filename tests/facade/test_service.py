@@ -47,7 +47,7 @@ def test_every_grpc_code_has_an_http_status() -> None:
 JSON = {"Content-Type": "application/json"}
 
 
-async def test_a_success_is_enveloped_and_other_fields_stand_beside_data(tmp_path: Path) -> None:
+async def test_a_success_is_enveloped_with_other_fields_next_to_data(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         async with facade.http.get("/api/chats") as response:
             body = await response.json()
@@ -83,7 +83,7 @@ async def test_a_failure_is_enveloped_with_its_status(
 
 
 @pytest.mark.parametrize("says_its_size", [True, False])
-async def test_a_body_over_4_mib_is_413_and_the_facade_goes_on(tmp_path: Path, says_its_size: bool) -> None:
+async def test_a_body_over_4_mib_is_413_and_the_facade_keeps_serving(tmp_path: Path, says_its_size: bool) -> None:
     async def chunks() -> AsyncGenerator[bytes]:
         for _ in range(30):
             yield b" " * (1 << 20)
@@ -105,22 +105,22 @@ async def test_each_request_has_one_log_line_without_its_content(tmp_path: Path)
     with capture_logs() as lines:
         async with suite(tmp_path) as facade, facade.http.get("/api/agents?tag=private"), facade.http.get("/private"):
             pass
-    done = [line for line in lines if line["event"] == "http done"]
-    assert {(line["route"], line["status"]) for line in done} == {("/api/agents", 200), ("unknown", 404)}
-    assert "private" not in str(done)
+    request_lines = [line for line in lines if line["event"] == "http done"]
+    assert {(line["route"], line["status"]) for line in request_lines} == {("/api/agents", 200), ("unknown", 404)}
+    assert "private" not in str(request_lines)
 
 
-async def test_who_asks_whether_all_is_well_is_not_in_the_log(tmp_path: Path) -> None:
+async def test_health_checks_are_logged_only_at_debug_level(tmp_path: Path) -> None:
     with capture_logs() as lines:
         async with suite(tmp_path) as facade:
             for path in ("/healthz", "/readyz"):
                 async with facade.http.get(path) as response:
                     assert response.status == 200
-    done = [(line["route"], line["log_level"]) for line in lines if line["event"] == "http done"]
-    assert done == [("/healthz", "debug"), ("/readyz", "debug")]
+    levels = [(line["route"], line["log_level"]) for line in lines if line["event"] == "http done"]
+    assert levels == [("/healthz", "debug"), ("/readyz", "debug")]
 
 
-async def test_an_answer_does_not_tell_which_library_made_it(tmp_path: Path) -> None:
+async def test_a_response_does_not_reveal_the_http_library(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         for path in ("/healthz", "/nowhere", "/"):
             async with facade.http.get(path) as response:
@@ -130,7 +130,7 @@ async def test_an_answer_does_not_tell_which_library_made_it(tmp_path: Path) -> 
     assert b"\r\nServer: headrace\r\n" in answer
 
 
-async def test_ready_says_which_peer_is_and_healthz_asks_nobody(tmp_path: Path) -> None:
+async def test_readyz_all_reports_each_peer_and_healthz_calls_none(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         async with facade.http.get("/healthz") as response:
             assert (response.status, (await response.json())["data"]) == (200, {"status": "live"})
@@ -141,7 +141,7 @@ async def test_ready_says_which_peer_is_and_healthz_asks_nobody(tmp_path: Path) 
             assert (await response.json())["data"] == {"orchestrator": True, "memory": True, "tools": True}
 
 
-async def test_a_facade_stays_in_its_service_while_its_peers_are_away() -> None:
+async def test_a_facade_stays_ready_while_its_peers_are_unavailable() -> None:
     async with embedded(dict.fromkeys(PEERS, "unix:/nobody"), DEFAULTS) as url, aiohttp.ClientSession(url) as http:
         async with http.get("/readyz") as response:
             assert (response.status, (await response.json())["data"]) == (200, {"facade": True})
@@ -153,7 +153,7 @@ async def test_a_facade_stays_in_its_service_while_its_peers_are_away() -> None:
             assert (response.status, (await response.json())["error"]["code"]) == (503, "PROVIDER_UNAVAILABLE")
 
 
-async def test_a_header_that_is_no_event_is_refused_by_its_name(tmp_path: Path) -> None:
+async def test_an_invalid_last_event_id_header_is_refused_by_its_name(tmp_path: Path) -> None:
     async with (
         suite(tmp_path) as facade,
         facade.http.get(f"/api/attach?runId={RUN}&lastSeq=3", headers={"Last-Event-ID": "abc"}) as response,
@@ -178,7 +178,7 @@ CALLS = {
         ({"file": "broken.json", "publish": ""}, False),
     ],
 )
-async def test_a_published_agent_whose_file_was_refused_is_told_from_a_missing_one(
+async def test_a_published_agent_with_a_refused_file_differs_from_a_missing_one(
     tmp_path: Path, adapter: str, refused_file: dict[str, str], is_told: bool
 ) -> None:
     path, body = CALLS[adapter]
@@ -187,6 +187,6 @@ async def test_a_published_agent_whose_file_was_refused_is_told_from_a_missing_o
         suite(tmp_path, Script(publish=[adapter], refused_file=refused_file)) as facade,
         facade.http.post(path, json=body, headers=accept) as response,
     ):
-        said = (await response.read()).decode()
-    assert ("no agent 'broken' is published here" in said) is not is_told
-    assert ("no agent 'broken'" in said) is True
+        text = (await response.read()).decode()
+    assert ("no agent 'broken' is published here" in text) is not is_told
+    assert ("no agent 'broken'" in text) is True

@@ -1,6 +1,6 @@
 """`python -m tests.golden`: records the runs of examples/cassettes anew, from the suite that `make demo` starts.
 
-Record them when what a run says is meant to change; the difference is then part of the change that is looked at.
+Record them when the events of a run change on purpose; the difference is then part of the review.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ RUNS: dict[str, tuple[str, str]] = {
     "form": ("booker", "Book a table for two"),
     "cancelled": ("booker", "Book a table for two"),
 }
-"""By name of the cassette: the agent, and what it is asked."""
+"""By name of the cassette: the agent and its question."""
 
 
 OWN_MODES = EXAMPLES / "own_modes"
 
 OWN_MODE = OWN_MODES / "digest.cassette"
-"""A run of a mode of one's own, which brings the mode's code."""
+"""A run of a custom mode; the cassette contains the mode's code."""
 
 DOCUMENTS = "Water mills stand in valleys.\n---\nWindmills stand on hills.\n---\nSteam mills stand anywhere."
 
@@ -70,7 +70,7 @@ def write(path: Path, lines: Sequence[str]) -> None:
 async def record(
     suite: Running, http: aiohttp.ClientSession, agent: str, message: str, *, is_cancelled: bool
 ) -> list[str]:
-    """Have an agent asked, a person answer or cancel, and return the run's cassette."""
+    """Ask an agent, answer its gates or cancel it, and return the run's cassette."""
     events = await read_run(http, agent, message, is_cancelled=is_cancelled, record=True)
     lines: list[str] = []
     token: str | None = ""
@@ -101,7 +101,11 @@ async def read_run(
 
 async def answer(http: aiohttp.ClientSession, events: list[dict[str, Any]], *, is_cancelled: bool) -> None:
     event = events[-1]
-    run_id = next(told["runId"] for told in events if "runId" in told) if event["type"] == "gate.open" else ""
+    run_id = (
+        next(seen_event["runId"] for seen_event in events if "runId" in seen_event)
+        if event["type"] == "gate.open"
+        else ""
+    )
     if not run_id:
         return
     if is_cancelled:

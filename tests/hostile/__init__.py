@@ -1,1 +1,1 @@
-"""What peers without a credential can cost: each class of attack against a real service, beside an honest stream."""
+"""The cost of unauthenticated peers: each class of attack against a real service that also serves an honest stream."""

@@ -1,4 +1,4 @@
-"""TLS handshakes: an address is charged for each before it begins, and no peer can make one dear."""
+"""TLS handshakes: an address is charged for each one in advance, and no peer can make one expensive."""
 
 import asyncio
 import socket
@@ -48,7 +48,7 @@ async def connect(port: int) -> socket.socket:
 
 
 async def is_answered(connection: socket.socket, greeting: bytes) -> bool:
-    """Whether the other end goes on with a handshake."""
+    """Return whether the server continues the handshake."""
     loop = asyncio.get_running_loop()
     try:
         await loop.sock_sendall(connection, greeting)
@@ -57,7 +57,7 @@ async def is_answered(connection: socket.socket, greeting: bytes) -> bool:
         return False
 
 
-async def test_an_address_whose_share_is_used_up_begins_no_handshake_and_others_do(authority: Authority) -> None:
+async def test_an_address_over_its_share_starts_no_handshake_but_others_do(authority: Authority) -> None:
     context = mutual(authority.issue("memory")).make_server_context()
     async with server_of(LIMITS, knows_callers=True, context=context) as server:
         crowd = [await connect(server.port) for _ in range(BEGUN + MORE)]
@@ -71,7 +71,7 @@ async def test_an_address_whose_share_is_used_up_begins_no_handshake_and_others_
             assert await Caller(channel).unary(b"still there") == b"still there"
 
 
-async def test_an_address_has_its_handshake_back_when_a_call_is_admitted(authority: Authority) -> None:
+async def test_an_admitted_call_refunds_its_addresss_handshake(authority: Authority) -> None:
     async def admit(_: bytes, context: Any) -> bytes:
         context.note_admitted()
         return b""
@@ -90,23 +90,23 @@ def dear_key() -> rsa.RSAPrivateKey:
     return rsa.generate_private_key(public_exponent=65_537, key_size=4096)
 
 
-async def test_what_a_handshake_costs_beyond_its_reservation_is_charged(
+async def test_a_handshakes_cost_above_its_reservation_is_charged(
     authority: Authority, dear_key: rsa.RSAPrivateKey
 ) -> None:
-    """No server signs with such a key in 50 µs; a reservation of 1 µs alone would let 50,000 begin."""
+    """A signature with such a key takes more than 50 µs; charging only the reservation of 1 µs would allow 50,000."""
     limits = Limits(unauthenticated=UnauthenticatedLimits(handshake_s=1e-6, burst_s=0.05, processor_share=1e-9))
     context = mutual(authority.issue("memory", key=dear_key)).make_server_context()
-    greeting, begun = make_greeting("prime256v1"), 0
+    greeting, started = make_greeting("prime256v1"), 0
     async with asyncio.timeout(TEST_TIMEOUT_S), server_of(limits, knows_callers=True, context=context) as server:
         is_let = True
         while is_let:
             with await connect(server.port) as connection:
                 is_let = await is_answered(connection, greeting)
-            begun += is_let
-    assert begun < 1000
+            started += is_let
+    assert started < 1000
 
 
-def test_an_address_pays_for_each_step_of_a_handshake_beyond_its_reservation() -> None:
+def test_an_address_is_charged_for_each_handshake_step_above_its_reservation() -> None:
     unauthenticated, peer, other = (
         UnauthenticatedConnections(LIMITS.unauthenticated),
         ("127.0.0.1", 1),
@@ -124,8 +124,8 @@ def test_an_address_pays_for_each_step_of_a_handshake_beyond_its_reservation() -
     assert unauthenticated.begin_handshake(peer) is not None
 
 
-async def test_no_key_exchange_is_dear(authority: Authority) -> None:
-    """ffdhe8192 costs a server 160 ms, and who asks for it the 1.3 kB that it repeats."""
+async def test_expensive_key_exchanges_are_refused(authority: Authority) -> None:
+    """ffdhe8192 costs a server 160 ms, and a client that requests it only the 1.3 kB it repeats."""
     context = mutual(authority.issue("memory")).make_server_context()
     async with server_of(LIMITS, knows_callers=True, context=context) as server:
         for group, is_taken in (("prime256v1", True), ("ffdhe2048", False), ("ffdhe8192", False)):
@@ -134,7 +134,7 @@ async def test_no_key_exchange_is_dear(authority: Authority) -> None:
 
 
 @pytest.mark.parametrize("is_dear", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["P-256", "RSA-4096"])
-async def test_handshakes_without_end_leave_an_honest_stream_alone(
+async def test_endless_handshakes_do_not_disturb_an_honest_stream(
     tmp_path: Path, authority: Authority, dear_key: rsa.RSAPrivateKey, is_dear: bool
 ) -> None:
     files, own = (
@@ -143,21 +143,21 @@ async def test_handshakes_without_end_leave_an_honest_stream_alone(
     )
     tls = Tls(files.ca, own.cert, own.key)
     share, loop = DEFAULTS.unauthenticated, asyncio.get_running_loop()
-    async with asyncio.timeout(TEST_TIMEOUT_S), victim(tmp_path, "h2", files) as one:
-        client = Client(f"127.0.0.1:{one.port}", token=SECRET, tls=tls)
+    async with asyncio.timeout(TEST_TIMEOUT_S), victim(tmp_path, "h2", files) as server:
+        client = Client(f"127.0.0.1:{server.port}", token=SECRET, tls=tls)
         async with client, client.attach(RUN) as deltas:
-            before, cpu_s = (await anext(deltas)).seq, one.cpu_s()
-            one.stalls_s.clear()
+            before, cpu_s = (await anext(deltas)).seq, server.cpu_s()
+            server.stalls_s.clear()
             began_s = loop.time()
-            attacking = asyncio.create_task(attack(one.port))
+            attacking = asyncio.create_task(attack(server.port))
             while not attacking.done():
                 seq = (await anext(deltas)).seq
                 assert seq == before + 1
                 before = seq
             answered, refused = attacking.result()
-            elapsed_s, cpu_s = loop.time() - began_s, one.cpu_s() - cpu_s
+            elapsed_s, cpu_s = loop.time() - began_s, server.cpu_s() - cpu_s
             allowed_s = share.burst_s + share.processor_share * elapsed_s
         assert answered <= allowed_s / share.handshake_s + 1
         assert refused > 0
         assert cpu_s < 0.2 + OTHER_WORK * elapsed_s + allowed_s + (answered + refused) * CPU_S_PER_CONNECTION
-        assert max(one.stalls_s) < find_stall_s_max()
+        assert max(server.stalls_s) < find_stall_s_max()

@@ -1,7 +1,7 @@
-"""Every pattern of `re` takes linear time, whatever text it meets: it holds the interpreter that serves all callers.
+"""Every `re` pattern takes linear time on any text, because matching blocks the interpreter that serves all callers.
 
-Texts are made of a pattern's own parts, repeated. What needs a look-behind or backtracking is written with RE2
-(`import re2`) or by hand.
+The texts are repetitions of a pattern's own parts. Matching that needs look-behind or backtracking uses RE2
+(`import re2`) or is written by hand.
 """
 
 import ast
@@ -127,7 +127,7 @@ def test_every_pattern_takes_linear_time() -> None:
     assert {place: text for place, text in found.items() if text} == {}
 
 
-def test_patterns_stand_where_they_are_tried() -> None:
+def test_patterns_are_module_constants_so_that_they_are_tested() -> None:
     hidden: list[str] = []
     for name, tree in SOURCES:
         constants = {
@@ -149,5 +149,5 @@ def test_patterns_stand_where_they_are_tried() -> None:
 @pytest.mark.parametrize(
     "pattern", [r"<(?=\s*/?\s*speaker\b)", r"```[\w-]*\s*\n(.*?)\n?```", r"^[\s#]*([1-9])[\s*]*[.):]"]
 )
-def test_a_slow_pattern_is_found(pattern: str) -> None:
+def test_a_slow_pattern_is_detected(pattern: str) -> None:
     assert find_slow_text(re.compile(pattern, re.DOTALL | re.MULTILINE), METHODS)

@@ -1,4 +1,4 @@
-"""The share of an address: its connections, its bytes and calls, its time; nobody admits calls here."""
+"""An address's share of connections, bytes, calls and time, on a server that admits no calls."""
 
 import struct
 from itertools import count
@@ -28,12 +28,12 @@ LARGE = b"\0" + struct.pack(">L", BYTES_MAX) + b"x" * (16 * 1024 - 5)
         ("fe80::1%eth0", "fe80::/64"),
     ],
 )
-def test_a_network_of_ipv6_counts_as_one_address(host: str, network: str) -> None:
+def test_an_ipv6_network_counts_as_one_address(host: str, network: str) -> None:
     assert find_network(host) == network
 
 
 async def serve(client: Peer, stream_id: int) -> None:
-    """Fail unless the connection is there and serves a call."""
+    """Fail unless the connection is open and serves a call."""
     await client.send(call(stream_id, "unary"))
     await client.until(HeadersFrame)
 
@@ -43,7 +43,7 @@ async def serve(client: Peer, stream_id: int) -> None:
     [Limits(unauthenticated=UnauthenticatedLimits(connections_max=2)), Limits(connections_max=2)],
     ids=["share", "server"],
 )
-async def test_the_connection_that_was_silent_longest_gives_way(limits: Limits) -> None:
+async def test_the_longest_silent_connection_is_closed_for_a_new_one(limits: Limits) -> None:
     async with victim(limits, knows_callers=True) as server, peer(server.port) as first, peer(server.port) as second:
         await serve(second, 1)
         await serve(first, 1)
@@ -53,14 +53,14 @@ async def test_the_connection_that_was_silent_longest_gives_way(limits: Limits) 
             await serve(third, 1)
 
 
-async def test_a_stranger_s_request_has_one_window() -> None:
+async def test_an_unauthenticated_request_gets_only_one_window() -> None:
     async with victim(Limits(), knows_callers=True) as server, peer(server.port) as client:
         await client.send(opening(1, headers_of("unary")), *[raw(DATA, 0, 1, LARGE)] * (WINDOW_BYTES // len(LARGE)))
         await client.pong()
         assert not [frame for frame in client.seen if frame.stream_id]
 
 
-async def test_what_waits_is_bounded_for_all_connections_of_an_address() -> None:
+async def test_buffered_bytes_are_bounded_across_an_addresss_connections() -> None:
     limits = Limits(unauthenticated=UnauthenticatedLimits(bytes_max=200_000))
     async with victim(limits, knows_callers=True) as server:
         async with peer(server.port) as first, peer(server.port) as second:
@@ -73,8 +73,8 @@ async def test_what_waits_is_bounded_for_all_connections_of_an_address() -> None
 
 
 @pytest.mark.parametrize("confirms", [True, False])
-async def test_a_table_is_taken_no_more_once_our_settings_are_known(*, confirms: bool) -> None:
-    """An honest peer knows them when it confirms them; one that never does has so many blocks."""
+async def test_header_table_entries_are_refused_once_our_settings_are_known(*, confirms: bool) -> None:
+    """An honest peer knows our settings once it confirms them; a peer that never does gets only so many blocks."""
     encoder = Encoder()
     blocks = (encoder.encode(headers_of("unary", ("key", "value"))) for _ in count())
     taken = 0

@@ -1,4 +1,4 @@
-"""What one address without a credential costs a service, whatever it sends, and what an honest caller sees of it."""
+"""The cost of one unauthenticated address to a service, whatever it sends, and its effect on an honest caller."""
 
 import asyncio
 from itertools import product
@@ -38,10 +38,12 @@ def cpu_s_max(transport: str, cost: Cost) -> float:
 
 
 @pytest.mark.parametrize(("name", "transport"), check_only(product(ATTACKS, TRANSPORTS), kept=IN_CHECK))
-async def test_a_stranger_costs_little_and_an_honest_stream_goes_on(tmp_path: Path, name: str, transport: str) -> None:
-    async with asyncio.timeout(TEST_TIMEOUT_S), victim(tmp_path, transport) as one:
-        cost = await try_attack(one, name, ATTACK_S)
+async def test_an_unauthenticated_peer_costs_little_and_an_honest_stream_continues(
+    tmp_path: Path, name: str, transport: str
+) -> None:
+    async with asyncio.timeout(TEST_TIMEOUT_S), victim(tmp_path, transport) as server:
+        cost = await try_attack(server, name, ATTACK_S)
     assert cost.is_whole, cost
     assert cost.cpu_s < cpu_s_max(transport, cost), cost
-    assert max(one.stalls_s) < find_stall_s_max(), (cost, one.stalls_s)
+    assert max(server.stalls_s) < find_stall_s_max(), (cost, server.stalls_s)
     assert cost.rss_mb < RSS_MB_MAX, cost

@@ -1,6 +1,6 @@
-"""Environments of outside judges: build/judges/NAME has what a pinned list of the project names, and nothing of ours.
+"""Environments of external judges: build/judges/NAME has the packages of one of the project's pinned lists, not ours.
 
-npm's and node are those of the development environment (pyright's): what the machine has may be too old.
+npm and node are those of the development environment (pyright's): the machine's may be too old.
 """
 
 import fcntl
@@ -24,20 +24,20 @@ NPM = NODE.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 
 
 def find_npm_environment(name: str, packages: Path) -> Path:
-    """Return the folder whose node_modules has what a package.json lists, made where it is not there yet."""
+    """Return the folder whose node_modules has the packages of a package.json; install them if missing."""
     install = [str(NODE), str(NPM), "install", "--silent", "--no-package-lock", "--ignore-scripts"]
     return _find_environment(name, packages, install)
 
 
 def find_python_environment(name: str, packages: Path) -> Path:
-    """Return the Python of an environment that has what a list of requirements names, made likewise."""
+    """Return the Python of an environment with a list's requirements; install them if missing."""
     make = [UV, "venv", "--quiet", "--relocatable", "--python", sys.executable, "venv"]
     install = [UV, "pip", "install", "--quiet", "--python", "venv/bin/python", "-r", packages.name]
     return _find_environment(name, packages, make, install) / "venv" / "bin" / "python"
 
 
 def find_source(name: str, packages: Path) -> Path:
-    """Return the folder of a source distribution, the first that a list of requirements names, made likewise."""
+    """Return the folder of a list's first requirement as a source distribution; download it if missing."""
     download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary"]
     distribution = packages.read_text().split("==")[0]
     unpack = ["sh", "-c", "tar xzf *.tar.gz --strip-components 1 && rm *.tar.gz"]
@@ -55,7 +55,7 @@ def _find_environment(name: str, packages: Path, *commands: list[str]) -> Path:
 
 @contextmanager
 def hold_lock(name: str) -> Generator[None]:
-    """Let one process at a time make what is called so in build/judges."""
+    """Let only one process at a time build the folder of that name in build/judges."""
     BUILD.mkdir(parents=True, exist_ok=True)
     with (BUILD / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -63,7 +63,7 @@ def hold_lock(name: str) -> Generator[None]:
 
 
 def _build(folder: Path, packages: Path, commands: Iterable[list[str]]) -> None:
-    """Make a folder by commands that are run in it; one that fails leaves no folder that looks made."""
+    """Build a folder by running commands in it; after a failure no folder looks complete."""
     unfinished = folder.with_suffix(".new")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()

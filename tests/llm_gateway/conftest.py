@@ -1,4 +1,4 @@
-"""A real gateway on port 0 before a real simulator: `asking(script)` gives both."""
+"""A real gateway on port 0 in front of a real simulator: `asking(script)` runs both."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -19,9 +19,9 @@ from services.simulator.server import simulator
 from tests.support.llm_gateway.answering import answering
 from tests.support.llm_gateway.gateway import SPARE, TEST_TIMEOUT_S, Asking, Gateway, provider_entry
 
-ON_BOTH_LOOPS = {"test_back_pressure", "test_interaction_log", "test_leaving", "http"}
-"""Files and folders. What a transport does when it is paused or closed, and in which context it calls back, is the
-loop's: these run on uvloop too, as in production."""
+ON_BOTH_LOOPS = {"test_back_pressure", "test_interaction_log", "test_disconnects", "http"}
+"""Test modules and folders that also run on uvloop, as in production, because a loop decides what its transports do
+when they are paused or closed, and in which context they call back."""
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
@@ -31,10 +31,10 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
 
 @pytest.fixture
 def asking(tmp_path: Path) -> Asking:
-    """A gateway before a simulator that plays a script; further fields go into the provider file's entry.
+    """Run a gateway in front of a simulator that plays a script; further fields go into the provider file's entry.
 
-    With `answers` it is before a provider that gives those, in turn. `spare` are the fields of a second provider, the
-    model sim-2 at the same simulator.
+    With `answers` the provider gives those in turn instead. `spare` has the fields of a second provider, which serves
+    the model sim-2 from the same simulator.
     """
 
     @asynccontextmanager

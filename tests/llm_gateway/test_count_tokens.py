@@ -40,7 +40,7 @@ async def test_other_models_are_estimated_from_above(asking: Asking) -> None:
     assert counted == llm_pb2.CountTokensResponse(tokens=math.ceil((2 + 4 + 1 + 3) * 1.15), estimated=True)
 
 
-async def test_nothing_costs_two_tokens(asking: Asking) -> None:
+async def test_an_empty_request_counts_two_tokens(asking: Asking) -> None:
     async with asking(models=MODELS) as gateway:
         assert (await gateway.llm.CountTokens(request())).tokens == 2
 
@@ -51,7 +51,7 @@ async def test_an_unknown_model_is_refused(asking: Asking) -> None:
             await gateway.llm.CountTokens(request("x", model="unheard-of"))
 
 
-async def test_the_gateway_goes_on_answering_while_it_counts_a_large_request(asking: Asking) -> None:
+async def test_the_gateway_keeps_answering_while_counting_a_large_request(asking: Asking) -> None:
     async with asking(models=MODELS) as gateway:
         await gateway.llm.CountTokens(request("x"))
         large = asyncio.ensure_future(gateway.llm.CountTokens(request("word " * 600_000)))

@@ -1,4 +1,4 @@
-"""How providers do, and which quotas and breakers are in force, as the gateway says it to operators."""
+"""The health of providers, and the state of quotas and breakers, as the gateway reports them to operators."""
 
 import asyncio
 import math
@@ -11,15 +11,15 @@ from tests.support.llm_gateway.breakers import Clock, calls
 from tests.support.llm_gateway.gateway import Asking, Gateway, text_message
 
 
-async def test_attempts_failures_and_limits_are_told(asking: Asking) -> None:
+async def test_attempts_failures_and_limits_are_reported(asking: Asking) -> None:
     quota = {"requestsPerMinute": 600, "tokensPerMinute": 90_000, "concurrency": 8}
     script = [{"match": {"text": "break"}, "steps": [{"status": 503}]}, {"steps": [{"content": ["hello"]}]}]
     async with asking(script, quota=quota) as gateway:
         before = (await gateway.llm.ListProviders(llm_pb2.ListProvidersRequest())).providers
-        await gateway.hear()
+        await gateway.chat()
         well = (await gateway.llm.ListProviders(llm_pb2.ListProvidersRequest())).providers[0]
         for _ in range(FAILURES_MAX):
-            await gateway.hear(text_message("user", "break"))
+            await gateway.chat(text_message("user", "break"))
         ill = (await gateway.llm.ListProviders(llm_pb2.ListProvidersRequest())).providers[0]
     assert before[0].provider_key == "sim"
     [first, *others] = before[0].models
@@ -35,7 +35,7 @@ async def test_attempts_failures_and_limits_are_told(asking: Asking) -> None:
     assert [model.attempts for model in others] == [0] * len(others)
 
 
-def test_only_what_is_recent_counts_and_only_so_much_is_kept() -> None:
+def test_only_recent_outcomes_count_and_their_number_is_bounded() -> None:
     clock = Clock()
     breaker = Breaker("p", "m", clock)
     calls(breaker, False, False)
@@ -43,14 +43,14 @@ def test_only_what_is_recent_counts_and_only_so_much_is_kept() -> None:
     calls(breaker, True, None, tenant="b")
     for first_delta_s in (0.1, 0.2, 0.9):
         breaker.end_call(breaker.start_call("a"), succeeded=True, first_delta_s=first_delta_s)
-    seen = breaker.summarise_recent("a")
-    assert (seen.own, seen.error_ratio, seen.first_delta_s, seen.first_delta_s_p95) == (3, 0, 0.2, 0.9)
+    summary = breaker.summarise_recent("a")
+    assert (summary.own, summary.error_ratio, summary.first_delta_s, summary.first_delta_s_p95) == (3, 0, 0.2, 0.9)
     calls(breaker, *[True] * (KEPT_MAX + 5))
     assert breaker.summarise_recent("a").own == KEPT_MAX
     assert breaker.summarise_recent("a").first_delta_s is None
 
 
-async def test_a_tenant_sees_what_it_has_of_an_account_itself() -> None:
+async def test_a_tenant_sees_only_its_own_use_of_an_account() -> None:
     account = Account("p", Quota(concurrency=1, requests_per_minute=100))
 
     async def hold(tenant: str, release: asyncio.Event) -> None:
@@ -77,17 +77,17 @@ async def look(gateway: Gateway) -> dict[str, limits_pb2.Limit]:
     return {f"{limit.name} {limit.subject}": limit for limit in reply.limits}
 
 
-async def test_quotas_queues_and_breakers_are_told_with_when_they_open(asking: Asking) -> None:
+async def test_quotas_queues_and_breakers_are_reported_with_their_reopening_time(asking: Asking) -> None:
     quota = {"requestsPerMinute": 6, "concurrency": 1}
     script = [{"match": {"text": "break"}, "steps": [{"status": 503}]}, {"steps": [{"content": ["hello"]}]}]
     async with asking(script, quota=quota, retry={"maxAttempts": 1}) as gateway:
         idle = await look(gateway)
         for _ in range(FAILURES_MAX):
-            await gateway.hear(text_message("user", "break"))
+            await gateway.chat(text_message("user", "break"))
         broken = await look(gateway)
-        await gateway.hear(model="idle")
+        await gateway.chat(model="idle")
         spent = await look(gateway)
-        waiting = asyncio.create_task(gateway.hear(model="idle"))
+        waiting = asyncio.create_task(gateway.chat(model="idle"))
         while not (queued := await look(gateway))["provider_queue sim"].used and not waiting.done():
             await asyncio.sleep(0.01)
         waiting.cancel()

@@ -1,6 +1,6 @@
 """A real memory service over a real folder, a real PostgreSQL or the model of one.
 
-PostgreSQL is of the machine's packages (.ci/run installs it); without it its tests are skipped with a notice.
+PostgreSQL comes from the machine's packages (.ci/run installs it); without it its tests are skipped with a notice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module", autouse=True)
 def temporary_folders() -> Generator[None]:
-    """What is written into a temporary folder, hundreds of times by some tests, is synced at no cost."""
+    """Put temporary folders on a tmpfs, where syncing costs nothing: some tests write hundreds of times."""
     before, tempfile.tempdir = tempfile.tempdir, find_tmpfs() and str(find_tmpfs())
     yield
     tempfile.tempdir = before
@@ -40,14 +40,14 @@ def temporary_folders() -> Generator[None]:
 
 @pytest.fixture
 def folder() -> Generator[Path]:
-    """Where the logs are."""
+    """The folder of the logs."""
     with tempfile.TemporaryDirectory(prefix="headrace-chats-") as parent:
         yield Path(parent) / "chats"
 
 
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
-    """A PostgreSQL for all tests that kill none."""
+    """A PostgreSQL shared by all tests that do not kill it."""
     with sharing_server(find_place(tmp_path_factory)) as server:
         yield server
 
@@ -104,9 +104,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def list_engines(path: Path, *checked: str) -> list[Any]:
-    """Return the engines for the tests of a file; the check has a folder, the model of a database, and what is named.
+    """Return the engines for the tests of a file; `make check` runs those over a folder, the model of a database, and
+    `checked`.
 
-    Those of the store, of erasing and of deliveries run encrypted, too.
+    Tests of the store, of erasing and of deliveries also run encrypted.
     """
     engines = ["embedded", "modelled", "postgres"]
     if {"storage", "data"} & {path.parent.name, path.parent.parent.name} or path.name == "test_delivery.py":
@@ -119,7 +120,7 @@ def list_engines(path: Path, *checked: str) -> list[Any]:
 
 
 def mark_engine(engine: str, *checked: str) -> Any:
-    """Return an engine with what it needs, and whether the check runs with it."""
+    """Mark an engine with what it needs; unless it is in `checked`, it runs nightly."""
     needs = {"postgres": needs_postgres, "s3": needs_s3}
     marks = [needs[word] for word in engine.split() if word in needs]
     if engine not in ("embedded", "modelled", *checked):
@@ -128,10 +129,10 @@ def mark_engine(engine: str, *checked: str) -> Any:
 
 
 OF_BLOBS = ("test_blobs.py", "test_log_copy.py")
-"""Those of the store that run with blobs in a bucket, too."""
+"""Tests of the store that also run with blobs in a bucket."""
 
 NOT_MODELLED = ("test_replicas.py", "test_tampering.py")
-"""The model is of no other process, and nobody else has its bytes."""
+"""The model cannot be shared with another process, and nothing else can change its bytes."""
 
 
 @pytest.fixture
@@ -143,7 +144,7 @@ async def modelled(tmp_path: Path) -> AsyncGenerator[ModelServer]:
 
 @pytest.fixture
 def kept(engine: str, request: pytest.FixtureRequest) -> Kept:
-    """Where chats are kept."""
+    """The store under test."""
     if engine == "modelled":
         return ModelledTables(request.getfixturevalue("modelled"))
     words = engine.split()
@@ -163,7 +164,7 @@ def serve(kept: Kept) -> Serve:
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock that the test sets, of services that are given it."""
+    """A clock that the test sets, for the services that take it."""
     return Clock()
 
 

@@ -1,4 +1,4 @@
-"""The service as a process: one owner for a folder, settings checked at start, and an end where its writer is lost."""
+"""The service as a process: one owner per folder, settings checked at start, and an exit if its writer is lost."""
 
 import asyncio
 import os
@@ -39,8 +39,8 @@ async def test_a_second_service_over_the_same_folder_ends_with_a_clear_error(tmp
         assert first.returncode == 0, errors
 
 
-async def test_other_users_of_the_machine_reach_nothing(tmp_path: Path) -> None:
-    """What an older version has left open is closed at the start; nothing is made for others."""
+async def test_the_files_are_not_accessible_to_other_users_of_the_machine(tmp_path: Path) -> None:
+    """Permissions that an older version left open are corrected at the start; no new file is open to others."""
     make_wide(tmp_path, tmp_path / "chats")
     async with asyncio.timeout(300):
         process = await start(tmp_path)
@@ -53,7 +53,7 @@ async def test_other_users_of_the_machine_reach_nothing(tmp_path: Path) -> None:
     assert list_wide(tmp_path) == []
 
 
-async def test_a_window_out_of_bounds_is_refused_at_start(tmp_path: Path) -> None:
+async def test_a_window_out_of_bounds_is_rejected_at_start(tmp_path: Path) -> None:
     async with asyncio.timeout(300):
         process = await start(tmp_path, MAX_MESSAGE_HISTORY="5")
         _, errors = await process.communicate()
@@ -70,7 +70,7 @@ async def test_a_window_out_of_bounds_is_refused_at_start(tmp_path: Path) -> Non
         ({"HEADRACE_MEMORY_CHAT_DIR": "/c"}, Path("/c")),
     ],
 )
-def test_the_logs_are_where_the_settings_say(env: dict[str, str], folder: Path) -> None:
+def test_the_settings_choose_the_folder_of_the_logs(env: dict[str, str], folder: Path) -> None:
     assert load_settings(Config, "MEMORY", env).logs_dir == folder
 
 

@@ -1,4 +1,4 @@
-"""The suite that tests of the orchestrator talk to."""
+"""The fixture that starts the services for tests of the orchestrator."""
 
 from functools import partial
 from pathlib import Path
@@ -10,5 +10,5 @@ from tests.support.orchestrator.suite import Serve, serve_suite
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Serve:
-    """`serve(turn, turn, …, react={…})`: a suite whose model plays these turns; fields change the agents."""
+    """Return `serve(turn, turn, …, react={…})`: it starts a suite with these model turns and agent fields."""
     return partial(serve_suite, tmp_path)

@@ -1,4 +1,4 @@
-"""The hashes are those of the versions that the constraints pin, and of nothing that is not needed."""
+"""The files of hashes contain exactly the versions that the constraints pin."""
 
 import re
 from pathlib import Path
@@ -19,15 +19,15 @@ PINS = read_pins((ROOT / "constraints.txt").read_text())
 
 
 @pytest.mark.parametrize("name", ["build", "cloud", "data", "documents", "suite"])
-def test_a_file_of_hashes_has_what_the_constraints_pin_and_nothing_else(name: str) -> None:
+def test_a_file_of_hashes_has_exactly_the_pinned_versions(name: str) -> None:
     text = (HASHES / f"{name}.txt").read_text()
     assert ENTRY.sub("", text) == "", "run make gen"
-    # What only runs elsewhere, as in browsers, is in no environment of ours, and in no constraints.
+    # Packages only for other platforms, such as browsers, are not in the constraints.
     ours = {package: version for package, version, marker, _ in ENTRY.findall(text) if "==" not in marker}
     assert {package: PINS.get(package) for package in ours} == ours, "run make gen"
 
 
-def test_no_package_has_two_places() -> None:
+def test_no_package_of_the_suite_is_in_an_extra() -> None:
     suite, *extras = (
         read_pins((HASHES / f"{name}.txt").read_text()) for name in ("suite", "cloud", "data", "documents")
     )

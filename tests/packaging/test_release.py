@@ -1,4 +1,4 @@
-"""A release gives its version to everything that has one, and says what is missing before it changes anything."""
+"""A release sets its version everywhere, or names what is missing before it changes anything."""
 
 import json
 import re
@@ -11,7 +11,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 
-TAKEN = (
+COPIED = (
     *("pyproject.toml", "CHANGELOG.md", "packaging", "docs/operating/install.md"),
     *("deploy/Dockerfile", "deploy/helm/headrace/Chart.yaml"),
 )
@@ -19,8 +19,8 @@ TAKEN = (
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """What a release changes, as a repository of its own, with one change that is to be released."""
-    tracked = subprocess.check_output(["git", "ls-files", "-z", *TAKEN], cwd=ROOT, text=True).split("\0")
+    """A repository with the files that a release changes, and one change to release."""
+    tracked = subprocess.check_output(["git", "ls-files", "-z", *COPIED], cwd=ROOT, text=True).split("\0")
     for name in filter(None, tracked):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
@@ -48,9 +48,9 @@ def release(checkout: Path, version: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
 
 
-def test_a_release_gives_its_version_to_everything_that_has_one(checkout: Path) -> None:
-    done = release(checkout, "7.8.9")
-    assert (done.returncode, done.stdout) == (0, "- Streams are twice as wide.\n"), done.stderr
+def test_a_release_sets_its_version_in_every_file(checkout: Path) -> None:
+    process = release(checkout, "7.8.9")
+    assert (process.returncode, process.stdout) == (0, "- Streams are twice as wide.\n"), process.stderr
     assert '\nversion = "7.8.9"\n' in (checkout / "pyproject.toml").read_text()
     assert json.loads((checkout / "packaging/typescript/package.json").read_text())["version"] == "7.8.9"
     chart = yaml.safe_load((checkout / "deploy/helm/headrace/Chart.yaml").read_text())
@@ -83,42 +83,42 @@ def test_a_release_gives_its_version_to_everything_that_has_one(checkout: Path) 
         ("7.7.7", "the tag v7.7.7 is there already"),
     ],
 )
-def test_a_version_that_cannot_be_is_refused(checkout: Path, version: str, problem: str) -> None:
+def test_an_invalid_older_or_tagged_version_is_refused(checkout: Path, version: str, problem: str) -> None:
     git(checkout, "tag", "v7.7.7")
-    done = release(checkout, version)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(problem)
+    process = release(checkout, version)
+    assert (process.returncode, process.stdout) == (1, "")
+    assert process.stderr.startswith(problem)
     assert git(checkout, "status", "--porcelain") == ""
 
 
-def test_what_is_not_committed_is_not_released(checkout: Path) -> None:
+def test_a_release_with_uncommitted_files_is_refused(checkout: Path) -> None:
     (checkout / "packaging" / "more.txt").write_text("more")
-    done = release(checkout, "7.8.9")
-    assert done.returncode == 1
-    assert "packaging/more.txt" in done.stderr
+    process = release(checkout, "7.8.9")
+    assert process.returncode == 1
+    assert "packaging/more.txt" in process.stderr
 
 
-def test_a_release_that_changes_nothing_for_users_is_none(checkout: Path) -> None:
+def test_a_release_without_changes_is_refused(checkout: Path) -> None:
     (checkout / "changes" / "wide.md").unlink()
     commit(checkout)
-    done = release(checkout, "7.8.9")
-    assert (done.returncode, "changes/ is empty" in done.stderr) == (1, True)
+    process = release(checkout, "7.8.9")
+    assert (process.returncode, "changes/ is empty" in process.stderr) == (1, True)
 
 
-def test_a_section_that_is_written_beforehand_comes_first_and_the_version_may_be_that_of_the_checkout(
+def test_a_changelog_section_written_beforehand_is_kept_and_comes_first(
     checkout: Path,
 ) -> None:
     now = re.findall(r'^version = "(.*)"', (checkout / "pyproject.toml").read_text(), re.M)[0]
     (checkout / "CHANGELOG.md").write_text(f"# Changelog\n\n## {now}\n\nAll is new.\n\n## 0.0.9\n\n- It begins.\n")
     commit(checkout)
-    done = release(checkout, now)
-    assert (done.returncode, done.stdout) == (0, "All is new.\n\n- Streams are twice as wide.\n"), done.stderr
+    process = release(checkout, now)
+    assert (process.returncode, process.stdout) == (0, "All is new.\n\n- Streams are twice as wide.\n"), process.stderr
 
 
-def test_a_place_that_has_moved_is_named(checkout: Path) -> None:
+def test_a_file_whose_version_line_is_not_found_is_named(checkout: Path) -> None:
     chart = checkout / "deploy/helm/headrace/Chart.yaml"
     chart.write_text(chart.read_text().replace("ersion: 0", "ersion = 0"))
     commit(checkout)
-    done = release(checkout, "7.8.9")
-    assert (done.returncode, "headrace/Chart.yaml has 0 places" in done.stderr) == (1, True)
+    process = release(checkout, "7.8.9")
+    assert (process.returncode, "headrace/Chart.yaml has 0 places" in process.stderr) == (1, True)
     assert git(checkout, "status", "--porcelain") == ""

@@ -1,4 +1,4 @@
-"""The two distributions in clean environments: what each brings, and a client that asks a server."""
+"""The two distributions in clean environments: what each contains, and a client that calls a server."""
 
 import json
 import os
@@ -55,7 +55,7 @@ class Environment:
         return self._run(str(self._folder / "bin" / program), *arguments)
 
     def run_pip(self, *arguments: str) -> str:
-        """The pip of this process, at work in the environment, which needs none of its own."""
+        """Run this process's pip on the environment, which has none of its own."""
         return self._run(sys.executable, "-m", "pip", "--python", str(self._folder / "bin" / "python"), *arguments)
 
     def _run(self, *command: str) -> str:
@@ -121,7 +121,7 @@ def test_the_client_brings_three_libraries_and_no_server(client: Environment) ->
     assert client.run("python", "-c", find) == "None None\n"
 
 
-def test_what_the_hashes_allow_is_all_that_the_server_needs(server: Environment) -> None:
+def test_the_hashed_packages_satisfy_all_requirements_of_the_server(server: Environment) -> None:
     assert server.run_pip("check") == "No broken requirements found.\n"
 
 
@@ -132,7 +132,7 @@ def test_a_client_asks_a_server(client: Environment, server: Environment, tmp_pa
         assert client.run("python", "-c", QUERY, address[1]) == "run_complete True\n"
 
 
-def test_the_two_share_an_environment_and_no_file(server: Environment) -> None:
+def test_the_two_distributions_share_no_file(server: Environment) -> None:
     theirs, ours = (set(files) for files in json.loads(server.run("python", "-c", FILES)))
     assert {"headrace/client.py", "headrace/runs/fold.py", "headrace/v1/agent_pb2.py"} <= ours
     assert {"headrace/cli/__init__.py", "services/facade/__main__.py"} <= theirs

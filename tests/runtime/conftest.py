@@ -1,4 +1,4 @@
-"""What is logged during a test, by us and by libraries."""
+"""Captures what is logged during a test, by us and by libraries."""
 
 import asyncio
 from collections.abc import Callable, Generator, Mapping
@@ -12,7 +12,7 @@ from tests.support.logged import Logged
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
-    """Interceptors run on uvloop too, as in production: when a cancellation arrives is the loop's to decide."""
+    """Interceptors run on uvloop too, as in production, because the loop decides when a cancellation arrives."""
     both = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
     return both if item.path.stem == "test_interceptors" else None
 
@@ -25,6 +25,6 @@ def logged(caplog: pytest.LogCaptureFixture) -> Generator[Logged]:
 
 @pytest.fixture
 def quiet(logged: Logged) -> Generator[None]:
-    """What peers do to us is no error of ours: the test leaves none in the log but those that it takes."""
+    """Actions of peers are not our errors: the test may leave no error in the log except those it takes out."""
     yield
     assert logged.errors == []

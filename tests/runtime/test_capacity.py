@@ -1,4 +1,4 @@
-"""Room that tenants share: nobody finds none because another was first."""
+"""Capacity that tenants share: no tenant can use it up for the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.scripted_llm import REQUEST, SILENCE_S, ScriptedLlm, build_se
 
 
 def take_all(room: Capacity, tenant: str) -> int:
-    """Take what the tenant may; how much it was."""
+    """Acquire as much as the tenant may; return how much it was."""
     count = 0
     while room.has_room_for(tenant):
         room.acquire(tenant)
@@ -29,13 +29,13 @@ def take_all(room: Capacity, tenant: str) -> int:
     return count
 
 
-def test_each_greedy_tenant_leaves_as_much_as_it_has() -> None:
+def test_each_greedy_tenant_leaves_half_of_the_rest() -> None:
     room = Capacity(1000, is_shared=True)
     assert [take_all(room, tenant) for tenant in "abcd"] == [500, 250, 125, 63]
     assert room.used == 938
 
 
-def test_what_is_given_back_is_there_for_whoever_comes() -> None:
+def test_a_returned_place_is_free_for_the_next_caller() -> None:
     room = Capacity(4, is_shared=True)
     assert take_all(room, "a") == 2
     assert not room.has_room_for("a")
@@ -45,25 +45,25 @@ def test_what_is_given_back_is_there_for_whoever_comes() -> None:
     assert room.used == 0
 
 
-def test_the_smallest_room_is_for_one() -> None:
+def test_the_smallest_capacity_is_for_one_call() -> None:
     room = Capacity(1, is_shared=True)
     assert take_all(room, "a") == 1
     assert not room.has_room_for("b")
 
 
-def test_where_everybody_is_one_tenant_it_has_all() -> None:
+def test_a_single_tenant_may_use_the_whole_capacity() -> None:
     room = Capacity(4, is_shared=False)
     assert take_all(room, "default") == 4
 
 
-def test_who_has_been_accepted_is_not_refused() -> None:
+def test_acquire_succeeds_even_beyond_the_capacity() -> None:
     room = Capacity(1, is_shared=True)
     for _ in range(3):
         room.acquire("a")
     assert (room.used, room.has_room_for("a"), room.has_room_for("b")) == (3, False, False)
 
 
-async def test_a_tenant_with_many_streams_leaves_some_to_another() -> None:
+async def test_a_tenant_with_many_streams_leaves_some_for_another() -> None:
     llm = ScriptedLlm(["a", SILENCE_S])  # pyright: ignore[reportAbstractUsage] - one RPC is asked
     auth = AuthSettings(auth="peers", internal_token=INTERNAL)
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0, streams_max=2, auth=auth)

@@ -1,4 +1,4 @@
-"""A folder, or a file, that changes in every way files change; reloads are counted."""
+"""A folder, or a file, that changes in every way files change; the test counts reloads."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ INTERVAL_MS = 20
 
 
 class Reloads:
-    """Counts; `after(change)` makes a change and waits until it was seen."""
+    """Counts reloads; `after(change)` makes a change and waits for the reload."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -39,7 +39,7 @@ class Reloads:
 
 
 @asynccontextmanager
-async def watched(path: Path) -> AsyncGenerator[Reloads]:
+async def watching(path: Path) -> AsyncGenerator[Reloads]:
     reloads = Reloads()
     async with watching_paths([path], lambda: None, lambda _: reloads.count_one(), interval_ms=INTERVAL_MS):
         assert reloads.count == 1, "at the start"
@@ -47,29 +47,29 @@ async def watched(path: Path) -> AsyncGenerator[Reloads]:
         yield reloads
 
 
-async def quiet(reloads: Reloads) -> None:
+async def check_no_reload(reloads: Reloads) -> None:
     before = reloads.count
     await asyncio.sleep(INTERVAL_MS * 5 / 1000)
     assert reloads.count == before
 
 
-async def test_a_file_added_changed_renamed_into_place_and_removed(tmp_path: Path) -> None:
+async def test_adding_changing_replacing_and_removing_a_file_each_reload_once(tmp_path: Path) -> None:
     file, new = tmp_path / "a.json", tmp_path.parent / "new.json"
 
     def rename() -> None:
         new.write_text("{}")
         new.replace(file)
 
-    async with watched(tmp_path) as reloads:
-        await quiet(reloads)
+    async with watching(tmp_path) as reloads:
+        await check_no_reload(reloads)
         for change in (lambda: file.write_text("1"), lambda: file.write_text("2"), rename, file.unlink):
             await reloads.after(change)
-        await quiet(reloads)
+        await check_no_reload(reloads)
         assert reloads.count == 4
 
 
 async def test_many_steps_of_one_change_are_one_reload(tmp_path: Path) -> None:
-    async with watched(tmp_path) as reloads:
+    async with watching(tmp_path) as reloads:
         for step in range(10):
             (tmp_path / "a.json").write_text("x" * step)
             await asyncio.sleep(INTERVAL_MS / 2 / 1000)
@@ -78,14 +78,14 @@ async def test_many_steps_of_one_change_are_one_reload(tmp_path: Path) -> None:
         assert reloads.count == 1
 
 
-async def test_a_file_that_never_settles_is_loaded_all_the_same(tmp_path: Path) -> None:
-    async with watched(tmp_path) as reloads, asyncio.timeout(UNSETTLED_LOOKS_MAX * INTERVAL_MS * 10 / 1000):
+async def test_a_file_that_never_settles_is_loaded_eventually(tmp_path: Path) -> None:
+    async with watching(tmp_path) as reloads, asyncio.timeout(UNSETTLED_LOOKS_MAX * INTERVAL_MS * 10 / 1000):
         while not reloads.count:
             (tmp_path / "a.json").write_text("x")
             await asyncio.sleep(INTERVAL_MS / 4 / 1000)
 
 
-async def test_a_folder_of_many_files_is_watched_for_little(tmp_path: Path) -> None:
+async def test_watching_a_folder_of_many_files_is_cheap(tmp_path: Path) -> None:
     files = [tmp_path / f"{number}.json" for number in range(2000)]
     for file in files:
         file.write_text("{}")
@@ -93,7 +93,7 @@ async def test_a_folder_of_many_files_is_watched_for_little(tmp_path: Path) -> N
     for file in files:
         file.stat()
     look_s = time.process_time() - began_s
-    async with watched(tmp_path) as reloads:
+    async with watching(tmp_path) as reloads:
         began_s = time.process_time()
         await asyncio.sleep(1.0)
         assert time.process_time() - began_s < 10 * look_s, "50 looks at all files take more"
@@ -101,20 +101,20 @@ async def test_a_folder_of_many_files_is_watched_for_little(tmp_path: Path) -> N
         await reloads.after((tmp_path / "new.json").touch)
 
 
-async def test_a_missing_folder_is_waited_for_and_loaded_when_it_comes(tmp_path: Path) -> None:
+async def test_a_missing_folder_is_loaded_when_it_appears(tmp_path: Path) -> None:
     folder = tmp_path / "agents"
 
     def appear() -> None:
         folder.mkdir()
         (folder / "a.json").write_text("1")
 
-    async with watched(folder) as reloads:
-        await quiet(reloads)
+    async with watching(folder) as reloads:
+        await check_no_reload(reloads)
         await reloads.after(appear)
         await reloads.after(lambda: (folder / "a.json").write_text("2"))
 
 
-async def test_a_folder_replaced_as_a_whole_is_watched_on(tmp_path: Path) -> None:
+async def test_a_replaced_folder_is_still_watched(tmp_path: Path) -> None:
     folder, release = tmp_path / "agents", tmp_path / "release"
     folder.mkdir()
     (folder / "a.json").write_text("1")
@@ -125,24 +125,24 @@ async def test_a_folder_replaced_as_a_whole_is_watched_on(tmp_path: Path) -> Non
         shutil.rmtree(folder)
         release.rename(folder)
 
-    async with watched(folder) as reloads:
+    async with watching(folder) as reloads:
         await reloads.after(replace)
         await reloads.after(lambda: (folder / "b.json").write_text("2"))
 
 
-async def test_a_single_file_is_told_from_its_neighbours(tmp_path: Path) -> None:
+async def test_changes_of_other_files_do_not_reload_a_watched_file(tmp_path: Path) -> None:
     file = tmp_path / "providers.json"
-    async with watched(file) as reloads:
+    async with watching(file) as reloads:
         (tmp_path / "other.json").write_text("x")
-        await quiet(reloads)
+        await check_no_reload(reloads)
         await reloads.after(lambda: file.write_text("1"))
         await reloads.after(lambda: file.write_text("2"))
         await reloads.after(file.unlink)
 
 
 @pytest.mark.parametrize("name", ["providers.json", "."])
-async def test_a_mounted_configmap_is_seen_when_its_link_turns(tmp_path: Path, name: str) -> None:
-    """Kubernetes keeps the files in a folder of their own behind the link ..data, and turns that link."""
+async def test_a_mounted_configmap_is_reloaded_when_its_link_changes(tmp_path: Path, name: str) -> None:
+    """Kubernetes stores the files in a folder behind the link ..data, and changes that link."""
 
     def version(number: int) -> None:
         (tmp_path / f"..{number}").mkdir()
@@ -152,19 +152,19 @@ async def test_a_mounted_configmap_is_seen_when_its_link_turns(tmp_path: Path, n
 
     version(1)
     os.symlink("..data/providers.json", tmp_path / "providers.json")
-    async with watched(tmp_path / name) as reloads:
+    async with watching(tmp_path / name) as reloads:
         await reloads.after(lambda: version(2))
         assert (tmp_path / "providers.json").read_text() == "2"
 
 
-async def test_a_file_system_that_does_not_answer_holds_neither_the_loop_nor_what_leaves(tmp_path: Path) -> None:
-    hangs, reads = threading.Event(), 0
+async def test_a_hanging_file_system_blocks_neither_the_loop_nor_the_exit(tmp_path: Path) -> None:
+    may_return, reads = threading.Event(), 0
 
     def read() -> None:
         nonlocal reads
         reads += 1
         if reads > 1:
-            hangs.wait()
+            may_return.wait()
 
     async with asyncio.timeout(100):
         async with watching_paths([tmp_path], read, interval_ms=INTERVAL_MS):
@@ -173,30 +173,30 @@ async def test_a_file_system_that_does_not_answer_holds_neither_the_loop_nor_wha
                 await asyncio.sleep(0.001)
             await asyncio.sleep(INTERVAL_MS * 5 / 1000)
         assert reads == 2, "nothing is read twice at a time"
-    hangs.set()
+    may_return.set()
 
 
 class ImpatientLoop(JumpingLoop):
-    """Time jumps although a thread is still at work."""
+    """A loop whose time jumps even if a thread is still at work."""
 
     def is_anything_outstanding(self) -> bool:
         return False
 
 
-def test_what_is_not_read_in_time_ends_the_start(tmp_path: Path) -> None:
-    hangs = threading.Event()
+def test_a_file_not_read_in_time_ends_the_start(tmp_path: Path) -> None:
+    may_return = threading.Event()
 
     async def start() -> None:
-        async with watching_paths([tmp_path], hangs.wait):
+        async with watching_paths([tmp_path], may_return.wait):
             raise AssertionError("entered")
 
     message = f"{tmp_path}: .* not answered for {READ_TIMEOUT_S:.0f} s"
     with asyncio.Runner(loop_factory=ImpatientLoop) as runner, pytest.raises(TimeoutError, match=message):
         runner.run(start())
-    hangs.set()
+    may_return.set()
 
 
-def test_a_process_ends_while_a_file_is_read_that_has_no_end(tmp_path: Path) -> None:
+def test_a_process_ends_although_a_file_is_still_being_read(tmp_path: Path) -> None:
     program = f"""
 import asyncio, os, pathlib
 from services.runtime.files.file_watch import watching_paths

@@ -1,4 +1,4 @@
-"""Who is at the other end of a loopback connection, as the kernel says."""
+"""The user at the other end of a loopback connection, as reported by the kernel."""
 
 import os
 import shutil
@@ -50,10 +50,10 @@ def test_another_user_s_connection_is_foreign(listening: socket.socket) -> None:
             assert is_foreign_address(peer[:2], own)
 
 
-def test_a_connection_that_is_not_there_is_nobody_s() -> None:
+def test_a_missing_connection_belongs_to_no_user() -> None:
     assert find_user(("127.0.0.1", 1), ("127.0.0.1", 2)) is None
     assert not is_foreign_address(("127.0.0.1", 1), ("127.0.0.1", 2))
 
 
-def test_other_machines_are_not_asked_about() -> None:
+def test_connections_of_other_machines_are_not_looked_up() -> None:
     assert not is_foreign_address(("192.0.2.1", 1000), ("192.0.2.2", 80))

@@ -1,4 +1,4 @@
-"""Masking: credentials, harmless text, and that it takes no time."""
+"""Masking: credentials are masked, harmless text is not, and it takes little time."""
 
 import json
 import time
@@ -35,11 +35,11 @@ from services.runtime.telemetry.masking import MASK, find_secrets, mask_log_line
         ('{"max_tokens": 30, "total_tokens": 31}', '{"max_tokens": 30, "total_tokens": 31}'),
     ],
 )
-def test_masks_values_of_telling_names_and_bare_keys(text: str, expected: str) -> None:
+def test_masking_hides_values_of_secret_names_and_bare_keys(text: str, expected: str) -> None:
     assert mask_secrets(text) == expected
 
 
-def test_masks_a_given_secret_wherever_it_stands() -> None:
+def test_masking_hides_a_given_secret_everywhere() -> None:
     assert mask_secrets("key my-key-1 (my-key-1)", "my-key-1", "") == "key *** (***)"
 
 
@@ -47,7 +47,7 @@ def test_masks_a_given_secret_wherever_it_stands() -> None:
 @example("-----BEGIN KEY-----\nabc\n", False)
 @example('pa"ss\\word', False)
 @example("schlüssel", True)
-def test_masks_a_given_secret_in_json_too(secret: str, is_ascii: bool) -> None:
+def test_masking_hides_a_given_secret_in_json_too(secret: str, is_ascii: bool) -> None:
     text = f"<{secret}>"
     for depth in range(3):
         masked = mask_secrets(text, secret)
@@ -64,7 +64,7 @@ def test_a_mebibyte_is_masked_in_linear_time(text: str) -> None:
     assert time.process_time() - started < 2.0
 
 
-def test_no_line_that_is_logged_shows_a_secret_not_even_of_an_exception(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_log_line_shows_a_secret_not_even_in_an_exception(capsys: pytest.CaptureFixture[str]) -> None:
     before = structlog.get_config()
     env = {"SIM_API_KEY": "my-own-key-0001", "PATH": "/usr/bin", "SHORT_TOKEN": "a"}
     logs.configure_logging("INFO", "llm_gateway")
@@ -83,7 +83,7 @@ def test_no_line_that_is_logged_shows_a_secret_not_even_of_an_exception(capsys: 
 
 
 @pytest.mark.parametrize("key", ["x", "max", "token"])
-def test_a_key_too_short_to_be_one_masks_no_words(key: str) -> None:
+def test_a_very_short_key_is_not_masked(key: str) -> None:
     text = "max_tokens is too large; x is not a token"
     assert mask_secrets(text, key) == text
 

@@ -1,4 +1,5 @@
-"""Spans as services make them, kept in memory; and as a process sends them, to a collector that may not be there."""
+"""Spans as services create them, kept in memory; and as a process sends them, to a collector that may be
+unavailable."""
 
 import asyncio
 import json
@@ -37,7 +38,7 @@ def recorded() -> Generator[Recorded]:
         yield collected
 
 
-async def test_an_rpc_is_a_span_in_its_callers_trace_and_goes_on_into_the_calls_behind_it(recorded: Recorded) -> None:
+async def test_an_rpc_is_a_span_in_its_callers_trace_and_the_trace_is_forwarded(recorded: Recorded) -> None:
     async with serving_script() as suite:
         await suite.stub.CountTokens(COUNT, metadata=(("x-request-id", "r-1"), ("traceparent", GIVEN)))
         await recorded.until(lambda: bool(recorded.spans))
@@ -60,7 +61,7 @@ async def test_an_rpc_is_a_span_in_its_callers_trace_and_goes_on_into_the_calls_
 
 
 @pytest.mark.parametrize("given", ["", "x", "00-0-0-01", f"00-{'0' * 32}-{SPAN_ID}-01"])
-async def test_without_a_trace_of_its_caller_an_rpc_begins_one(given: str, recorded: Recorded) -> None:
+async def test_without_a_trace_of_its_caller_an_rpc_starts_one(given: str, recorded: Recorded) -> None:
     async with serving_script() as suite:
         await suite.stub.CountTokens(COUNT, metadata=(("traceparent", given),) if given else ())
         await recorded.until(lambda: bool(recorded.spans))
@@ -76,7 +77,7 @@ async def test_without_a_trace_of_its_caller_an_rpc_begins_one(given: str, recor
         (KeyError("secret"), (StatusCode.ERROR, "INTERNAL", "INTERNAL")),
     ],
 )
-async def test_an_error_marks_the_span_when_it_is_the_servers_and_never_tells_its_text(
+async def test_an_error_marks_the_span_if_it_is_the_servers_and_without_its_text(
     error: Exception, expected: tuple[StatusCode, str | None, str], recorded: Recorded, logged: Logged
 ) -> None:
     async with serving_script([error]) as suite:
@@ -91,7 +92,7 @@ async def test_an_error_marks_the_span_when_it_is_the_servers_and_never_tells_it
     assert logged.done["code"] == expected[2]
 
 
-async def test_a_caller_that_leaves_is_no_error(recorded: Recorded) -> None:
+async def test_a_caller_that_cancels_is_no_error(recorded: Recorded) -> None:
     async with serving_script(["a", 10.0]) as suite:
         async with reading(suite.stub.StreamChat(REQUEST)) as deltas:
             await anext(deltas)
@@ -100,7 +101,7 @@ async def test_a_caller_that_leaves_is_no_error(recorded: Recorded) -> None:
     assert (span.name, span.status.status_code) == (STREAM_CHAT, StatusCode.UNSET)
 
 
-def test_what_leaves_a_span_marks_it_by_class_and_what_is_inside_is_its_child(recorded: Recorded) -> None:
+def test_an_error_marks_its_span_by_class_and_inner_spans_are_children(recorded: Recorded) -> None:
     with spans.start_span("outer", {}), pytest.raises(Overloaded), spans.start_span("inner", {}):
         raise Overloaded("secret")
     with pytest.raises(KeyError), spans.start_span("outer", {}):
@@ -117,7 +118,7 @@ def test_what_leaves_a_span_marks_it_by_class_and_what_is_inside_is_its_child(re
     ]
 
 
-def test_what_goes_on_elsewhere_begins_a_trace_that_links_to_where_it_began(recorded: Recorded) -> None:
+def test_a_linked_span_starts_a_trace_that_links_to_its_origin(recorded: Recorded) -> None:
     with (
         spans.start_span("around", {}),
         spans.start_linked_span("later", GIVEN, {}),
@@ -141,7 +142,7 @@ def test_log_lines_have_the_ids_of_their_span(recorded: Recorded) -> None:
     assert spans.get_log_fields() == {}
 
 
-async def test_the_run_that_a_call_is_made_for_is_in_the_log_lines_of_its_peers(logged: Logged) -> None:
+async def test_the_run_of_a_call_is_in_the_log_lines_of_its_peers(logged: Logged) -> None:
     async with serving_script() as suite:
         call_ids.adopt_metadata([("x-request-id", "r-1")])
         call_ids.bind_run_id("run-1")
@@ -153,7 +154,7 @@ async def test_the_run_that_a_call_is_made_for_is_in_the_log_lines_of_its_peers(
     assert (logged.done["request_id"], logged.done["run_id"]) == ("r-1", "run-1")
 
 
-def test_where_nothing_is_recorded_a_span_is_one_that_keeps_nothing() -> None:
+def test_without_recording_a_span_keeps_nothing() -> None:
     with spans.start_span("work", {}) as span:
         assert not span.is_recording()
         assert (spans.current_traceparent(), spans.get_log_fields()) == ("", {})
@@ -171,18 +172,18 @@ def test_where_nothing_is_recorded_a_span_is_one_that_keeps_nothing() -> None:
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_TRACES_EXPORTER": "none"}, False),
     ],
 )
-def test_an_endpoint_is_what_switches_it_on(env: dict[str, str], expected: bool) -> None:
+def test_tracing_is_enabled_by_an_endpoint(env: dict[str, str], expected: bool) -> None:
     assert is_enabled(env) is expected
 
 
 @pytest.mark.parametrize("variable", ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"])
 @pytest.mark.parametrize("endpoint", ["nonsense", "localhost:4318", "http://", "ftp://collector", "http:///v1/traces"])
-async def test_an_endpoint_that_is_no_address_ends_the_start(variable: str, endpoint: str) -> None:
+async def test_an_invalid_endpoint_ends_the_start(variable: str, endpoint: str) -> None:
     with pytest.raises(ValueError, match=f"^{variable}: '{endpoint}': expected an address such as http://"):
         check_endpoints({variable: endpoint})
 
 
-async def test_a_process_says_so_and_ends(tmp_path: Path) -> None:
+async def test_a_process_reports_an_invalid_endpoint_and_ends(tmp_path: Path) -> None:
     async with small_service(OTEL_EXPORTER_OTLP_ENDPOINT="nonsense") as small:
         code, lines = await small.ended()
     assert code == 2
@@ -190,7 +191,7 @@ async def test_a_process_says_so_and_ends(tmp_path: Path) -> None:
 
 
 async def call_twice(address: str) -> None:
-    """Once within a trace that its caller records, once within one that it does not."""
+    """Make one call within a trace that its caller records, and one within a trace that it does not."""
     async with open_channel(address) as channel:
         stub = llm_pb2_grpc.LlmServiceStub(channel)
         for flags in ("01", "00"):
@@ -208,7 +209,7 @@ async def call_twice(address: str) -> None:
         ({"OTEL_TRACES_SAMPLER": "always_on", "OTEL_SERVICE_NAME": "mine"}, 2),
     ],
 )
-async def test_a_process_exports_what_the_standard_variables_ask_for(
+async def test_a_process_exports_spans_as_the_standard_variables_say(
     sampling: dict[str, str], expected: int, tmp_path: Path
 ) -> None:
     address = f"unix:{tmp_path}/socket"
@@ -225,11 +226,11 @@ async def test_a_process_exports_what_the_standard_variables_ask_for(
     ] * expected
 
 
-async def test_a_collector_that_is_not_there_is_one_warning_and_nothing_else(tmp_path: Path) -> None:
+async def test_an_unavailable_collector_causes_one_warning_and_nothing_else(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/socket"
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
         env = {
             "HEADRACE_MEMORY_LISTEN": address,
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
@@ -248,24 +249,24 @@ async def test_a_collector_that_is_not_there_is_one_warning_and_nothing_else(tmp
     assert {json.loads(line)["event"] for line in lines} == {"rpc done", "stopped"}
 
 
-async def test_a_collector_that_comes_back_gets_spans_again(tmp_path: Path) -> None:
+async def test_a_collector_that_returns_receives_spans_again(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/socket"
     env = {"HEADRACE_MEMORY_LISTEN": address, "OTEL_EXPORTER_OTLP_TIMEOUT": "0.2", "OTEL_BSP_SCHEDULE_DELAY": "50"}
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
         async with small_service(**env, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}") as small:
             await small.logged("serving")
             await call_twice(address)
             await small.logged("spans not exported")
-            taken.close()
+            reserved.close()
             async with collector(port) as collected:
                 await call_twice(address)
                 assert (await small.logged("spans exported again"))["lost"] >= 1
                 assert collected.named(STREAM_CHAT)
 
 
-async def test_a_wrong_variable_is_one_clear_line() -> None:
+async def test_a_wrong_variable_is_reported_in_one_line() -> None:
     env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_BSP_MAX_QUEUE_SIZE": "1"}
     async with small_service(HEADRACE_MEMORY_LISTEN="127.0.0.1:0", **env) as small:
         assert "OTEL_" in (await small.logged("cannot start"))["error"]

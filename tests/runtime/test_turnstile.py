@@ -1,4 +1,4 @@
-"""Calls of one moment: in whose turn they are let in, how few begin at once; those that come alone do not wait."""
+"""Simultaneous calls: whose turn it is to be admitted, and how few start at once; a lone call does not wait."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ async def enter(turnstile: Turnstile, tenant: str, entered: list[str]) -> None:
     entered.append(tenant)
 
 
-async def settled() -> None:
+async def pass_turns() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
 
 
-async def test_who_comes_alone_does_not_wait() -> None:
+async def test_a_lone_call_does_not_wait() -> None:
     turnstile = Turnstile()
     for _ in range(3 * PASSES_MAX):
         passing = turnstile.pass_through("a")
         try:
             passing.send(None)
         except StopIteration:
-            await settled()
+            await pass_turns()
         else:
             raise AssertionError("it waits")
 
 
-async def test_a_flood_of_one_tenant_stands_behind_the_first_call_of_another() -> None:
+async def test_a_flood_of_one_tenant_waits_for_the_first_call_of_another() -> None:
     turnstile, entered = Turnstile(), list[str]()
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         for tenant in "a" * 2000 + "bbc":
@@ -43,30 +43,30 @@ async def test_a_flood_of_one_tenant_stands_behind_the_first_call_of_another() -
     assert "".join(entered).startswith("a" * PASSES_MAX + "abcabaaa")
 
 
-async def test_other_tasks_go_on_while_a_flood_is_let_in() -> None:
+async def test_other_tasks_continue_while_a_flood_is_admitted() -> None:
     turnstile, entered = Turnstile(), list[str]()
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         for _ in range(100):
             group.create_task(enter(turnstile, "a", entered))
-        known = 0
+        count = 0
         while len(entered) < 100:
             await asyncio.sleep(0)
-            assert len(entered) - known <= PASSES_MAX
-            known = len(entered)
+            assert len(entered) - count <= PASSES_MAX
+            count = len(entered)
 
 
-async def test_as_few_begin_when_others_come_as_the_last_ones_wake() -> None:
+async def test_few_calls_start_at_once_even_if_new_ones_arrive_meanwhile() -> None:
     turnstile, entered, draw = Turnstile(), list[str](), Random(1)
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         for _ in range(1000):
             for _ in range(draw.choice((0, 0, 1, 2, 3))):
                 group.create_task(enter(turnstile, "a", entered))
-            known = len(entered)
+            count = len(entered)
             await asyncio.sleep(0)
-            assert len(entered) - known <= PASSES_MAX
+            assert len(entered) - count <= PASSES_MAX
 
 
-async def test_who_leaves_while_waiting_takes_no_turn() -> None:
+async def test_a_call_cancelled_while_waiting_takes_no_turn() -> None:
     turnstile, entered = Turnstile(), list[str]()
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         tasks = [group.create_task(enter(turnstile, "a", entered)) for _ in range(4 * PASSES_MAX)]
@@ -78,8 +78,8 @@ async def test_who_leaves_while_waiting_takes_no_turn() -> None:
     assert entered == ["a"] * len(entered)
 
 
-class Begun:
-    """A script that knows how many calls began to play it in each turn of the loop."""
+class StartCounter:
+    """A script that counts how many calls start to play it in each turn of the loop."""
 
     def __init__(self) -> None:
         self.by_turn: Counter[int] = Counter()
@@ -95,14 +95,14 @@ class Begun:
             self._turn += 1
 
 
-async def test_few_streams_begin_in_one_turn_of_all_services_of_a_process() -> None:
-    begun = Begun()
-    async with asyncio.timeout(TEST_TIMEOUT_S), serving_script(begun) as one, serving_script(begun) as other:
-        counting = asyncio.create_task(begun.count_turns())
+async def test_few_streams_start_in_one_turn_of_all_services_of_a_process() -> None:
+    starts = StartCounter()
+    async with asyncio.timeout(TEST_TIMEOUT_S), serving_script(starts) as first, serving_script(starts) as second:
+        counting = asyncio.create_task(starts.count_turns())
         answers: list[list[str]] = [[] for _ in range(300)]
-        suites = itertools.cycle((one, other))
+        suites = itertools.cycle((first, second))
         calls = (read(suite.stub.StreamChat(REQUEST), answer) for suite, answer in zip(suites, answers, strict=False))
         await asyncio.gather(*calls)
         counting.cancel()
     assert answers == [["a"]] * 300
-    assert max(begun.by_turn.values()) <= PASSES_MAX
+    assert max(starts.by_turn.values()) <= PASSES_MAX

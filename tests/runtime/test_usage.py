@@ -1,4 +1,4 @@
-"""Sums of money are those that people would write down."""
+"""Sums of costs have no rounding errors."""
 
 import uuid
 from contextvars import copy_context

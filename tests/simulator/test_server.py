@@ -1,4 +1,4 @@
-"""The simulator over HTTP, read by the byte-level SSE reader as any client would, and as a process."""
+"""The simulator over HTTP, read by a byte-level SSE reader like any client, and as a process."""
 
 import asyncio
 import signal
@@ -35,7 +35,7 @@ def user(text: str, **body: Any) -> dict[str, Any]:
 
 
 async def ask(http: aiohttp.ClientSession, sim: Simulator, body: Any) -> list[Any]:
-    """The decoded frames of a streamed answer, `[DONE]` as it is."""
+    """Return the decoded frames of a streamed answer, with `[DONE]` unchanged."""
     reader, frames = SseReader(), list[Any]()
     async with http.post(f"{sim.base_url}/chat/completions", json=body) as response:
         assert response.status == 200, await response.text()
@@ -49,13 +49,13 @@ def join_texts(frames: list[Any], key: str) -> str:
     return "".join(delta.get(key) or "" for delta in choices)
 
 
-def arguments(frames: list[Any]) -> Any:
+def read_arguments(frames: list[Any]) -> Any:
     deltas = [frame["choices"][0]["delta"] for frame in frames if frame != "[DONE]" and frame["choices"]]
     calls = [delta["tool_calls"][0]["function"]["arguments"] for delta in deltas if "tool_calls" in delta]
     return orjson.loads("".join(calls))
 
 
-async def test_answers_a_plain_question_word_by_word_with_reasoning_first(http: aiohttp.ClientSession) -> None:
+async def test_a_plain_question_is_answered_word_by_word_with_reasoning_first(http: aiohttp.ClientSession) -> None:
     async with simulator() as sim:
         frames = await ask(http, sim, user("What is a headrace?", stream_options={"include_usage": True}))
     assert frames[-1] == "[DONE]"
@@ -65,12 +65,12 @@ async def test_answers_a_plain_question_word_by_word_with_reasoning_first(http: 
     assert len(frames) > 30
 
 
-async def test_calls_the_weather_tool_then_answers_from_its_result(http: aiohttp.ClientSession) -> None:
+async def test_the_weather_tool_is_called_and_then_its_result_is_reported(http: aiohttp.ClientSession) -> None:
     question = user("How is the weather in New York today?", tools=[WEATHER])
     async with simulator() as sim:
         frames = await ask(http, sim, question)
-        assert arguments(frames).keys() == {"city", "date"}
-        assert arguments(frames)["city"] == "New York"
+        assert read_arguments(frames).keys() == {"city", "date"}
+        assert read_arguments(frames)["city"] == "New York"
         assert frames[-2]["choices"][0]["finish_reason"] == "tool_calls"
         call = {"id": "c1", "type": "function", "function": {"name": "mock_city_weather", "arguments": "{}"}}
         question["messages"] += [
@@ -84,37 +84,39 @@ async def test_calls_the_weather_tool_then_answers_from_its_result(http: aiohttp
 @pytest.mark.parametrize(
     ("text", "city"), [("上海今天天气怎么样?", "上海"), ("weather in Hangzhou", "Hangzhou"), ("weather?", "Shanghai")]
 )
-async def test_takes_the_city_from_the_question(http: aiohttp.ClientSession, text: str, city: str) -> None:
+async def test_the_city_is_taken_from_the_question(http: aiohttp.ClientSession, text: str, city: str) -> None:
     async with simulator() as sim:
-        assert arguments(await ask(http, sim, user(text, tools=[WEATHER])))["city"] == city
+        assert read_arguments(await ask(http, sim, user(text, tools=[WEATHER])))["city"] == city
 
 
 @pytest.mark.parametrize(
     ("text", "sent"),
     [('Call mock_city_weather with {"city": "Oslo"}', {"city": "Oslo"}), ("call mock_city_weather.", {})],
 )
-async def test_calls_the_tool_that_the_question_names(http: aiohttp.ClientSession, text: str, sent: object) -> None:
+async def test_the_tool_that_the_question_names_is_called(http: aiohttp.ClientSession, text: str, sent: object) -> None:
     async with simulator() as sim:
-        assert arguments(await ask(http, sim, user(text, tools=[WEATHER]))) == sent
+        assert read_arguments(await ask(http, sim, user(text, tools=[WEATHER]))) == sent
 
 
 @pytest.mark.parametrize("text", ["Call city_sea with {}", "Call city_sea with {oops}", "Call me"])
-async def test_calls_no_tool_that_it_does_not_have(http: aiohttp.ClientSession, text: str) -> None:
+async def test_a_tool_that_is_not_offered_is_not_called(http: aiohttp.ClientSession, text: str) -> None:
     async with simulator() as sim:
         frames = await ask(http, sim, user(text, tools=[WEATHER]))
     assert "You asked" in join_texts(frames, "content")
 
 
-async def test_runs_the_command_in_backticks(http: aiohttp.ClientSession) -> None:
+async def test_the_command_in_backticks_is_run(http: aiohttp.ClientSession) -> None:
     async with simulator() as sim:
         frames = await ask(http, sim, user("Please run `ls -l` for me", tools=[BASH]))
-    assert arguments(frames) == {"command": "ls -l"}
+    assert read_arguments(frames) == {"command": "ls -l"}
 
 
 REMINDER = "<system_reminder>\nLeft of the budget: the weather in Rome.\n</system_reminder>"
 
 
-async def test_the_suites_reminders_and_uploads_are_no_words_of_the_user(http: aiohttp.ClientSession) -> None:
+async def test_reminders_and_uploads_of_the_suite_are_not_taken_for_the_users_words(
+    http: aiohttp.ClientSession,
+) -> None:
     parts = [{"type": "text", "text": text} for text in ("Hello", REMINDER)]
     upload = {"role": "user", "content": [{"type": "text", "text": "[File: a.txt]\nthe weather in Rome"}]}
     question = user("", tools=[WEATHER])
@@ -135,21 +137,21 @@ async def test_the_suites_reminders_and_uploads_are_no_words_of_the_user(http: a
     assert scripted == "yes"
 
 
-async def test_it_is_asked_for_a_summary_behind_files_too(http: aiohttp.ClientSession) -> None:
-    asked = "The conversation is about to be compacted: you will continue from your summary."
-    texts = [f"[File: a.txt]\n1\n\n{asked}", f"Files:\n\n[File: a.txt]\n1\n\n{asked}"]
+async def test_a_request_for_a_summary_is_recognised_after_files_too(http: aiohttp.ClientSession) -> None:
+    request = "The conversation is about to be compacted: you will continue from your summary."
+    texts = [f"[File: a.txt]\n1\n\n{request}", f"Files:\n\n[File: a.txt]\n1\n\n{request}"]
     async with simulator() as sim:
         answers = [join_texts(await ask(http, sim, user(text)), "content") for text in texts]
     assert ["9. Next step" in answer for answer in answers] == [True, True]
 
 
-async def test_no_tool_is_called_where_none_may_be(http: aiohttp.ClientSession) -> None:
+async def test_no_tool_is_called_with_tool_choice_none(http: aiohttp.ClientSession) -> None:
     async with simulator() as sim:
         frames = await ask(http, sim, user("weather in Rome", tools=[WEATHER], tool_choice="none"))
     assert join_texts(frames, "content").startswith("You asked")
 
 
-async def test_answers_in_one_body_when_no_stream_is_asked_for(http: aiohttp.ClientSession) -> None:
+async def test_without_streaming_the_answer_is_one_body(http: aiohttp.ClientSession) -> None:
     async with simulator() as sim:
         body = user("weather in Paris", tools=[WEATHER]) | {"stream": False}
         async with http.post(f"{sim.base_url}/chat/completions", json=body) as response:
@@ -159,7 +161,7 @@ async def test_answers_in_one_body_when_no_stream_is_asked_for(http: aiohttp.Cli
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ("not json", "line 1 column 1"),
         ({"messages": [{"role": "user", "content": "x"}]}, "model parameter"),
@@ -177,14 +179,16 @@ async def test_answers_in_one_body_when_no_stream_is_asked_for(http: aiohttp.Cli
         ),
     ],
 )
-async def test_refuses_what_a_real_provider_refuses(http: aiohttp.ClientSession, body: Any, said: str) -> None:
+async def test_the_simulator_refuses_what_a_real_provider_refuses(
+    http: aiohttp.ClientSession, body: Any, message: str
+) -> None:
     data = body if isinstance(body, str) else orjson.dumps(body)
     async with simulator() as sim, http.post(f"{sim.base_url}/chat/completions", data=data) as response:
         assert response.status == 400
-        assert said in (await response.json())["error"]["message"]
+        assert message in (await response.json())["error"]["message"]
 
 
-async def test_plays_the_first_rule_that_fits(http: aiohttp.ClientSession) -> None:
+async def test_the_first_matching_rule_is_played(http: aiohttp.ClientSession) -> None:
     script = [
         {"match": {"model": "other"}, "steps": [{"content": "no"}]},
         {"match": {"text": "^hel+o$", "turn": 1}, "steps": [{"reasoning": "hm"}, {"content": ["\n\n", " "]}]},
@@ -197,7 +201,7 @@ async def test_plays_the_first_rule_that_fits(http: aiohttp.ClientSession) -> No
             assert (response.status, response.headers["Retry-After"]) == (429, "3")
 
 
-async def test_a_cut_resets_the_connection(http: aiohttp.ClientSession) -> None:
+async def test_a_cut_step_resets_the_connection(http: aiohttp.ClientSession) -> None:
     async with simulator([{"steps": [{"content": "a"}, {"cut": True}]}]) as sim:
         with pytest.raises(aiohttp.ClientError):
             await ask(http, sim, user("x"))
@@ -211,7 +215,7 @@ async def test_one_byte_writes_arrive_byte_by_byte(http: aiohttp.ClientSession) 
     assert max(sizes) < 8, "a few bytes may share a read, a frame may not"
 
 
-async def test_records_requests_and_sees_a_client_leave(http: aiohttp.ClientSession) -> None:
+async def test_requests_are_recorded_and_a_client_that_leaves_is_noticed(http: aiohttp.ClientSession) -> None:
     async with simulator() as sim:
         async with http.post(f"{sim.base_url}/chat/completions", json=user("x", model="idle")) as response:
             assert await response.content.readany()
@@ -224,14 +228,16 @@ async def test_records_requests_and_sees_a_client_leave(http: aiohttp.ClientSess
     assert recorded["requests"][0]["closed_by_client"] is True
 
 
-async def test_bench_streams_as_many_deltas_as_its_name_says(http: aiohttp.ClientSession) -> None:
+async def test_a_bench_model_streams_as_many_deltas_as_its_name_says(http: aiohttp.ClientSession) -> None:
     async with simulator() as sim:
         frames = await ask(http, sim, user("x", model="bench-100x0ms"))
     assert join_texts(frames, "content") == " headrace" * 100
     assert not sim.requests[0].closed_by_client
 
 
-async def test_a_script_is_replaced_and_a_bad_one_refused_by_field(http: aiohttp.ClientSession) -> None:
+async def test_a_script_can_be_replaced_and_an_invalid_one_is_rejected_naming_the_field(
+    http: aiohttp.ClientSession,
+) -> None:
     async with simulator() as sim:
         url = sim.base_url.replace("/v1", "/simulator/script")
         async with http.post(url, json=[{"steps": [{"content": "new"}]}]) as response:
@@ -243,13 +249,13 @@ async def test_a_script_is_replaced_and_a_bad_one_refused_by_field(http: aiohttp
         assert join_texts(await ask(http, sim, user("x")), "content") == "new"
 
 
-async def test_a_status_stands_alone() -> None:
+async def test_a_status_must_be_the_only_step() -> None:
     with pytest.raises(BadScript, match="only step"):
         async with simulator([{"steps": [{"content": "x"}, {"status": 500}]}]):
             pass
 
 
-async def test_prints_its_address_serves_and_stops_at_sigterm() -> None:
+async def test_the_process_prints_its_address_serves_and_stops_at_sigterm() -> None:
     async with asyncio.timeout(200), aiohttp.ClientSession() as http:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "services.simulator", "--port", "0", stdout=asyncio.subprocess.PIPE
@@ -262,7 +268,7 @@ async def test_prints_its_address_serves_and_stops_at_sigterm() -> None:
         assert await process.wait() == 0
 
 
-async def test_a_bad_script_is_named_with_its_place(tmp_path: Path) -> None:
+async def test_an_invalid_script_is_reported_with_the_place_of_the_error(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text('[{"steps": [{"nothing": 1}]}]')
     code, _, stderr = await run_to_end(sys.executable, "-m", "services.simulator", "--script", script)
@@ -279,7 +285,7 @@ LONG = "word " * 2000
 
 
 @pytest.mark.parametrize(
-    ("first", "then", "cached"),
+    ("first", "second", "cached"),
     [
         (make_body(LONG), make_body(LONG, "more"), 2304),
         (make_body(LONG), make_body("other" + LONG), 0),
@@ -288,11 +294,11 @@ LONG = "word " * 2000
         (make_body(LONG), make_body(LONG[:6000] + "!" + LONG), 1280),
     ],
 )
-def test_a_prefix_that_was_there_before_is_cached(first: dict[str, Any], then: dict[str, Any], cached: int) -> None:
+def test_a_prefix_of_an_earlier_request_is_cached(first: dict[str, Any], second: dict[str, Any], cached: int) -> None:
     cache = PrefixCache()
 
     def measure(body: dict[str, Any]) -> int:
         return cache.measure(body, sum(len(message["content"]) for message in body["messages"]) // 4)
 
     assert measure(first) == 0
-    assert measure(then) == cached
+    assert measure(second) == cached

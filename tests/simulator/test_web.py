@@ -1,4 +1,4 @@
-"""The invented web, and the questions that the invented model answers with it."""
+"""The simulated web, and the simulated model's calls and answers that use it."""
 
 import asyncio
 from typing import Any
@@ -33,7 +33,7 @@ def write_answer(text: str, system: str) -> str:
     )
 
 
-async def test_a_search_always_finds_the_same_pages_and_they_can_be_read() -> None:
+async def test_a_search_always_returns_the_same_pages_and_they_can_be_read() -> None:
     async with asyncio.timeout(100), simulator() as sim, aiohttp.ClientSession() as http:
         url = sim.base_url.replace("/v1", "/search")
         answers = [await (await http.get(url, params={"q": "水车 mills", "format": "json"})).json() for _ in range(2)]
@@ -60,11 +60,11 @@ async def test_a_search_always_finds_the_same_pages_and_they_can_be_read() -> No
         ("I need a PDF", "report", {"task": "I need a PDF", "fileType": "pdf"}),
     ],
 )
-def test_a_question_calls_the_tool_that_fits(text: str, tool: str, arguments: dict[str, str]) -> None:
+def test_a_question_calls_the_matching_tool(text: str, tool: str, arguments: dict[str, str]) -> None:
     assert find_call(text) == (tool, arguments)
 
 
-def test_a_tools_own_question_is_answered_in_the_form_it_asks_for() -> None:
+def test_a_tools_own_question_is_answered_in_the_requested_form() -> None:
     assert orjson.loads(write_answer("Question: mills?", "Answer with a JSON array.")) == ["mills", "history of mills"]
     assert orjson.loads(write_answer("Question: mills?", "Answer with a JSON object.")) == {"enough": True}
     report = write_answer(

@@ -39,13 +39,13 @@ def _name(text: str) -> x509.Name:
 
 @dataclass(slots=True)
 class Authority:
-    """Signs what it is asked to, into files of `folder`."""
+    """Issues certificates into files of `folder`."""
 
     folder: Path
     name: str = "headrace test"
     key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
     constraints: x509.NameConstraints | None = None
-    """What names it may give."""
+    """The names it may certify."""
 
     def issue(
         self,
@@ -109,7 +109,7 @@ class Authority:
 
 
 def _put(path: Path, content: bytes) -> str:
-    """As a renewal does it: the new file takes the place of the old one at once."""
+    """Write a file as a renewal does, replacing the old one atomically."""
     new = path.with_name(path.name + ".new")
     new.write_bytes(content)
     return str(new.replace(path))

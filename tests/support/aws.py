@@ -1,4 +1,4 @@
-"""AWS's chain of credentials, emptied of the machine's."""
+"""AWS's credential chain without the machine's own credentials."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 
 def empty_chain(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
-    """Leave nothing that AWS's clients find: no variables, no files under `home`, no instance."""
+    """Remove everything in which AWS's clients find credentials: variables, files under `home`, instance metadata."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(home))

@@ -10,7 +10,7 @@ from playwright.async_api import Browser, async_playwright
 
 @asynccontextmanager
 async def open_browser(untried: str) -> AsyncGenerator[Browser]:
-    """Open it, or skip with a notice that names what is not tried."""
+    """Open the browser, or skip with a notice that names what is not tested."""
     async with async_playwright() as playwright:
         program = shutil.which("chromium") or playwright.chromium.executable_path
         if shutil.which(program) is None:

@@ -1,4 +1,4 @@
-"""What a fork does to become `python -m MODULE`: apart from the rest, as the process that is forked imports it."""
+"""Turns a forked process into `python -m MODULE`. A separate module, because the process that forks imports it."""
 
 import os
 import runpy
@@ -11,7 +11,7 @@ from typing import Any
 def become_program(
     module: str, arguments: Sequence[str], environment: Mapping[str, str], cwd: Path, streams: Sequence[Path]
 ) -> None:
-    """Take the place of a process that was started with these arguments, its standard streams those files."""
+    """Run the module as a process started with these arguments, with the files as its standard streams."""
     for number, stream in enumerate(streams):
         os.dup2(os.open(stream, os.O_RDWR | os.O_APPEND), number)
     sys.stdin = os.fdopen(0, closefd=False)  # multiprocessing has closed it

@@ -1,4 +1,4 @@
-"""headrace as a process of its own."""
+"""The headrace command as a separate process."""
 
 import asyncio
 import multiprocessing
@@ -36,7 +36,7 @@ async def start(*arguments: str, url: str = "", **settings: str) -> asyncio.subp
 
 
 async def run(*arguments: str, url: str = "", given: bytes = b"", **settings: str) -> tuple[int | None, bytes, bytes]:
-    """Exit code, output and complaints of a command that has ended. `up`, which has children itself, is not forked."""
+    """Run a command to its end; return exit code, stdout and stderr. `up` has child processes and is not forked."""
     if arguments[0] == "up":
         process = await start(*arguments, url=url, **settings)
         async with asyncio.timeout(GIVEN_UP_S):
@@ -48,7 +48,7 @@ async def run(*arguments: str, url: str = "", given: bytes = b"", **settings: st
 async def fork_program(
     module: str, *arguments: str, env: Mapping[str, str], given: bytes = b""
 ) -> tuple[int | None, bytes, bytes]:
-    """Exit code, output and complaints of `python -m module` with these arguments and no other environment."""
+    """Run `python -m module` with exactly this environment; return exit code, stdout and stderr."""
     with tempfile.TemporaryDirectory() as folder:
         streams = [Path(folder, name) for name in ("input", "output", "complaints")]
         for stream in streams:

@@ -1,4 +1,4 @@
-"""RPCs of the contract by name, and what serves them in tests."""
+"""RPCs of the contract by name, and their implementations in tests."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -20,7 +20,7 @@ def get_stubs(service: ServiceDescriptor) -> ModuleType:
 
 
 def make_services(**servicers: Any) -> list[GrpcService]:
-    """Return what a server serves, by the services' names."""
+    """Return the services of a server, from servicers by service name."""
     return [
         GrpcService(
             f"headrace.v1.{name}", servicer, getattr(get_stubs(SERVICES[name]), f"add_{name}Servicer_to_server")
@@ -30,7 +30,7 @@ def make_services(**servicers: Any) -> list[GrpcService]:
 
 
 def says(make: Callable[[Any, Any], Any]) -> Any:
-    """Return an RPC for a servicer's class, which answers with what `make` gives for the servicer and the request."""
+    """Return an RPC method that answers with `make(servicer, request)`."""
 
     async def answer(self: Any, request: Any, context: Any) -> Any:
         return make(self, request)
@@ -39,7 +39,7 @@ def says(make: Callable[[Any, Any], Any]) -> Any:
 
 
 def hears(make: Callable[[Any, Any], Any]) -> Any:
-    """Like `says`, for a servicer that keeps what it is asked."""
+    """Like `says`, for a servicer that records its requests."""
 
     async def answer(self: Any, request: Any, context: Any) -> Any:
         self.hear(request, context)

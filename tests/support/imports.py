@@ -1,7 +1,7 @@
-"""Which files import which, over the whole checkout: who sees a change of a file.
+"""Which files import which in the whole checkout, and so which files a change affects.
 
-Lines are matched, not parsed: all files take half a second. A name of a module in a text counts, too: that is how tests
-name the processes that they start (`-m services.memory`).
+Lines are matched, not parsed, so that all files take half a second. A module's name in a string counts, too, because
+tests name the processes they start that way (`-m services.memory`).
 """
 
 import re
@@ -45,7 +45,7 @@ def find_imports(source: str) -> Iterator[str]:
 
 @cache
 def resolve(name: str) -> tuple[str, ...]:
-    """Return the file of a module, or of the module that has the name, and what runs when it is imported or started."""
+    """Return the file of a module, or of a name's module, and the files that run when it is imported or started."""
     if not name.startswith(TOPS):
         return ()
     parts = name.split(".")
@@ -53,22 +53,24 @@ def resolve(name: str) -> tuple[str, ...]:
         path = Path(*parts[:end])
         for file in (path.with_suffix(".py"), path / "__init__.py", path / "__main__.py"):
             if (ROOT / file).is_file():
-                beside = (path / "__main__.py", *(folder / "__init__.py" for folder in path.parents))
-                return tuple(str(one) for one in (file, *beside) if (ROOT / one).is_file())
+                packages = (path / "__main__.py", *(folder / "__init__.py" for folder in path.parents))
+                return tuple(
+                    str(path_or_package) for path_or_package in (file, *packages) if (ROOT / path_or_package).is_file()
+                )
     return ()
 
 
-def turn_round(imports: Mapping[str, set[str]]) -> dict[str, set[str]]:
+def invert(imports: Mapping[str, set[str]]) -> dict[str, set[str]]:
     """Return the files that import each file."""
     importers: dict[str, set[str]] = {}
     for file, imported in imports.items():
-        for one in imported:
-            importers.setdefault(one, set()).add(file)
+        for target in imported:
+            importers.setdefault(target, set()).add(file)
     return importers
 
 
 def find_distances(importers: Mapping[str, set[str]], files: Iterable[str]) -> dict[str, int]:
-    """Return every file that sees a change of one of these, with the number of imports between them."""
+    """Return every file that a change of these files affects, with the number of imports between them."""
     distances = dict.fromkeys(files, 0)
     queue = deque(distances)
     while queue:

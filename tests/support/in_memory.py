@@ -1,4 +1,4 @@
-"""Folders in the machine's memory, for tests whose subject is not what a disk keeps: syncs cost nothing there."""
+"""Folders in memory, where syncs cost nothing, for tests that are not about durability."""
 
 import shutil
 from pathlib import Path
@@ -9,5 +9,5 @@ ROOM_BYTES = 2 << 30
 
 
 def find_tmpfs() -> Path | None:
-    """Return where folders in memory can be; None: nowhere here."""
+    """Return the folder for in-memory folders, or None if this machine has none."""
     return TMPFS if TMPFS.is_dir() and shutil.disk_usage(TMPFS).free > ROOM_BYTES else None

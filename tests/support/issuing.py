@@ -22,7 +22,7 @@ ED = ed25519.Ed25519PrivateKey.generate()
 
 
 def claims(**changed: Any) -> dict[str, Any]:
-    """Of a token that is good; None leaves one out."""
+    """Return the claims of a valid token; None omits a claim."""
     now = int(time.time())
     given = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "tenant": "acme", "iat": now, "exp": now + 60} | changed
     return {key: value for key, value in given.items() if value is not None}
@@ -33,7 +33,7 @@ def token(key: Any = RSA, algorithm: str = "RS256", kid: str | None = "k1", **ch
 
 
 def jwk(key: Any, kid: str | None = "k1", **more: Any) -> dict[str, Any]:
-    """The public half."""
+    """Return the public half of a key as a JWK."""
     kinds = {rsa.RSAPrivateKey: algorithms.RSAAlgorithm, ec.EllipticCurvePrivateKey: algorithms.ECAlgorithm}
     algorithm: Any = next((found for kind, found in kinds.items() if isinstance(key, kind)), algorithms.OKPAlgorithm)
     return algorithm.to_jwk(key.public_key(), as_dict=True) | ({"kid": kid} if kid else {}) | more

@@ -1,8 +1,8 @@
 """An event loop whose clock jumps to its next timer whenever nothing else can happen, so that no test waits for time.
 
 Everything else is real: sockets, threads, child processes. Real time passes while a thread works for the loop, while a
-child process of it runs, and while a connection to another process is open. However long the machine lets a step of the
-loop wait for a core, it takes `STEP_S` at most, so that no timeout runs out for that.
+child process of the loop runs, and while a connection to another process is open. A step of the loop counts as at most
+`STEP_S`, however long it waits for a core, so that a busy machine lets no timeout expire.
 `services.runtime.clock` reads the same clock in a test, so that deadlines, leases and timestamps agree.
 """
 
@@ -29,10 +29,10 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         self._mark = (time.monotonic(), time.monotonic())
         """What time it was at the last look, by this loop and by the machine. One value, since threads read it, too."""
         self._jobs: set[Future[Any]] = set()
-        """Calls that threads have not ended."""
+        """Calls that still run in threads."""
         self._children: WeakSet[asyncio.SubprocessTransport] = WeakSet()
         self._pipes: WeakSet[asyncio.ReadTransport] = WeakSet()
-        """What children, and those that they leave behind, may still write into."""
+        """Pipes that child processes, or processes they leave behind, may still write to."""
         self._links: WeakSet[asyncio.Transport] = WeakSet()
         """Connections whose other end is not known to be in this loop."""
         self._dials = 0

@@ -1,4 +1,4 @@
-"""The asynchronous client over the suite's own channels, which reach services of the same process in memory."""
+"""The async client over the suite's own channels, which reach services in the same process through memory."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ from services.runtime.rpc.channels import open_channel
 
 @asynccontextmanager
 async def open_client(address: str, *, memory_address: str = "", token: str = "") -> AsyncGenerator[Client]:
-    """Open a client that does not attach again to a stream that was cut."""
+    """Open a client that does not reattach to a cut stream."""
     async with open_channel(address) as channel, open_channel(memory_address or address) as memory:
         routed = cast(grpc.aio.Channel, _Channels(channel, memory))
         async with Client(channel=routed, token=token, reattach_s=0) as client:

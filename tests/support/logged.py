@@ -1,4 +1,4 @@
-"""What was logged during a test, by us and by libraries."""
+"""Lines logged during a test, by us and by libraries."""
 
 import logging
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ GRPCIOS_POLLER = "PollerCompletionQueue._handle_events"
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """What was logged since the test began."""
+    """Lines logged since the test started."""
 
     lines: list[structlog.typing.EventDict]
     library: pytest.LogCaptureFixture
@@ -31,7 +31,7 @@ class Logged:
     def errors(self) -> list[Any]:
         ours = [line for line in self.lines if line["log_level"] not in ("debug", "info")]
         theirs = [record for record in self.library.records if record.levelno >= logging.WARNING]
-        return [said for said in (*ours, *theirs) if GRPCIOS_POLLER not in str(said)]
+        return [entry for entry in (*ours, *theirs) if GRPCIOS_POLLER not in str(entry)]
 
     def take_errors(self) -> list[Any]:
         """Those that the test expects: they are forgotten."""

@@ -1,4 +1,4 @@
-"""Requests as the protocols give them to the built-in model."""
+"""Requests as the protocols pass them to the built-in model."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A clock that tests move on."""
+"""A clock that tests move forward."""
 
 import time
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass
 class MovedClock:
-    """The machine's clocks, moved on by the test."""
+    """The machine's clocks, moved forward by the test."""
 
     ahead_s: float = 0.0
 

@@ -1,4 +1,4 @@
-"""The order rules of the event contract as a checker, and folding: both work on events in their JSON form."""
+"""A checker of the event contract's order rules, and a fold; both work on events in their JSON form."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -25,10 +25,10 @@ def check_order(events: Sequence[Event]) -> None:
     assert kinds[: len(opening)] == opening, "nothing stands before run.start but the query and chat.start"
     assert [kind for kind in kinds if kind in TERMINAL] == kinds[-1:], "exactly one terminal event, the last"
     assert not [kind for kind in kinds if kind.endswith(".snapshot") and kind != "source.snapshot"]
-    kept = _without_retracted(events)
-    _check_blocks(kept)
-    _check_tools(kept)
-    _check_compactions(kept)
+    valid = _without_retracted(events)
+    _check_blocks(valid)
+    _check_tools(valid)
+    _check_compactions(valid)
     _check_tasks(events)
     _check_subagents(events)
     times = [event["timestamp"] for event in events]
@@ -36,7 +36,7 @@ def check_order(events: Sequence[Event]) -> None:
 
 
 def _without_retracted(events: Sequence[Event]) -> list[Event]:
-    """The events but those of blocks that an attempt.reset behind them has dropped."""
+    """Return the events without those of blocks that a later attempt.reset dropped."""
     resets = [event for event in events if event["type"] == "attempt.reset"]
 
     def is_retracted(event: Event) -> bool:
@@ -48,12 +48,12 @@ def _without_retracted(events: Sequence[Event]) -> list[Event]:
 
 
 def is_lost(event: Event, reset: Event) -> bool:
-    """Whether an attempt.reset drops what began with `event`: in its own scope, after its fromSeq."""
+    """Return whether an attempt.reset drops the block that `event` started: in the same scope, after its fromSeq."""
     return _scope(event) == _scope(reset) and event["seq"] > reset["fromSeq"]
 
 
 def _scope(event: Event) -> tuple[str | None, str | None]:
-    """Where an event happened: block rules hold for each of these by itself."""
+    """Return an event's scope; block rules hold for each scope separately."""
     return event.get("subagentId"), event.get("taskId")
 
 
@@ -84,7 +84,7 @@ def _check_blocks(events: Iterable[Event]) -> None:
 
 
 def _check_tools(events: Iterable[Event]) -> None:
-    """start, args…, end, output…, result: each call in this order, whole before the run's end."""
+    """Each call has start, args…, end, output…, result in this order, and is complete before the run's end."""
     state: dict[str, str] = {}
     chunks: dict[str, int] = {}
     for event in events:
@@ -105,8 +105,8 @@ def _check_tools(events: Iterable[Event]) -> None:
 
 
 def _check_compactions(events: Iterable[Event]) -> None:
-    """start, then one of complete, fallback and fail, with nothing open and nothing in between but what people say, who
-    do not wait for it; a cut run leaves out the latter."""
+    """start, then one of complete, fallback and fail, with nothing open, and nothing in between except people's
+    messages; a cut run omits the latter."""
     is_open = False
     blocks = 0
     events = list(events)
@@ -125,8 +125,8 @@ def _check_compactions(events: Iterable[Event]) -> None:
 
 
 def _check_tasks(events: Iterable[Event]) -> None:
-    """plan.create, then plan.update; each task starts once, after it was planned, and ends once, before the run; what
-    carries its id lies in between, but for a task that others were split from."""
+    """plan.create, then plan.update. Each task starts once, after it was planned, and ends once, before the run. Events
+    with its id come in between, except for a task that others were split from."""
     planned: dict[str | None, set[str]] = {}
     state: dict[str, str] = {}
     for event in events:
@@ -151,7 +151,7 @@ def _check_tasks(events: Iterable[Event]) -> None:
 
 
 def _check_subagents(events: Iterable[Event]) -> None:
-    """Each starts once, under the run or one that has started, and ends once, with nothing of it outside."""
+    """Each sub-agent starts once, under the run or a started sub-agent, and ends once; its events come in between."""
     state: dict[str, str] = {}
     for event in events:
         subagent, kind = event.get("subagentId"), event["type"]
@@ -169,9 +169,9 @@ def _check_subagents(events: Iterable[Event]) -> None:
 
 
 def fold(events: Iterable[Event]) -> dict[str, Any]:
-    """The blocks and the terminal event that a reader of `events` has in the end, in plain values.
+    """Return the blocks and the terminal event that a reader of `events` ends up with, as plain values.
 
-    Stricter than the fold itself: a block must be opened before anything is said of it.
+    Stricter than the fold itself: a block must be opened before any other event refers to it.
     """
     state, end = Fold(), None
     for event in events:
@@ -186,7 +186,7 @@ def fold(events: Iterable[Event]) -> dict[str, Any]:
 
 
 def _describe_block(block: Block) -> dict[str, Any]:
-    """What two readers of a call have in common: its arguments as they were written are not in a history."""
+    """Describe a block without what readers may see differently: a history lacks the raw arguments of a call."""
     is_tool = block.kind == "tool"
     result: dict[str, Any] = {
         "kind": block.kind,

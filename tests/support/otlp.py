@@ -1,4 +1,4 @@
-"""A collector of traces: takes what OTLP exporters send over HTTP, and keeps it."""
+"""A trace collector that stores what OTLP exporters send over HTTP."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -19,7 +19,7 @@ WAIT_S = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What arrived of a span; ids are in hexadecimal."""
+    """A received span; ids are in hexadecimal."""
 
     service: str
     name: str
@@ -32,7 +32,7 @@ class Span:
     links: tuple[tuple[str, str], ...]
     """Trace and span ids."""
     said: bytes
-    """The whole of it."""
+    """The whole span as received."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Collector:
 
 @asynccontextmanager
 async def collector(port: int = 0) -> AsyncGenerator[Collector]:
-    """A collector that listens inside the block; `endpoint` is what OTEL_EXPORTER_OTLP_ENDPOINT is to be."""
+    """Run a collector inside the block; its `endpoint` is the value for OTEL_EXPORTER_OTLP_ENDPOINT."""
     receiver = Collector()
     async with serving_web(receiver.take, port) as listening:
         receiver.endpoint = f"http://127.0.0.1:{listening}"

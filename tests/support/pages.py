@@ -19,7 +19,7 @@ def read_page(name: str) -> str:
 
 
 def read_section(page: str, anchor: str) -> str:
-    """The text below the heading with this anchor, up to the next heading."""
+    """Return the text below the heading with this anchor, up to the next heading."""
     pieces = re.split(r"^(#+ .+)$", page, flags=re.MULTILINE)
     sections = {to_anchor(heading.lstrip("# ")): body for heading, body in zip(pieces[1::2], pieces[2::2], strict=True)}
     return sections[anchor]
@@ -51,7 +51,7 @@ def list_blocks(page: Path) -> list[Block]:
 
 
 def find_missing_line(output: str, expected: str) -> str | None:
-    """Return the first line that a page shows and that did not come, in this order; … stands for anything."""
+    """Return the first line of `expected` that is missing from the output, in this order; … matches anything."""
     lines = iter(output.splitlines())
     for wanted in expected.splitlines():
         pattern = ".*".join(re.escape(piece) for piece in re.split(r"\s*…\s*", wanted))
@@ -61,7 +61,7 @@ def find_missing_line(output: str, expected: str) -> str | None:
 
 
 def check_output(output: str, expected: str) -> None:
-    """Assert that the lines that a page shows come in this order."""
+    """Assert that the output has the expected lines in this order."""
     missing = find_missing_line(output, expected)
     assert missing is None, f"no line {missing!r} in:\n{output}"
 
@@ -77,7 +77,7 @@ class Request(NamedTuple):
 
 
 def read_curl(command: str) -> Request:
-    """-H, -d and -F file=@… are known; curl itself may be missing."""
+    """Parse a curl command with -H, -d and -F file=@…; curl itself need not be installed."""
     _, *words = shlex.split(command.replace("\\\n", ""))
     url, headers, body, files = "", dict[str, str](), None, dict[str, str]()
     while words:

@@ -1,4 +1,4 @@
-"""What every provider demands of a request: each call has its result right behind it, each result its call."""
+"""The pairing that every provider requires: each call is followed directly by its result; each result has a call."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -22,16 +22,16 @@ needs_postgres = pytest.mark.skipif(programs() is None, reason="PostgreSQL is no
 
 
 def find_place(factory: pytest.TempPathFactory) -> Path:
-    """Return the folder that all workers of this run of tests have in common."""
+    """Return the folder shared by all workers of this test run."""
     base = factory.getbasetemp()
     return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "postgresql"
 
 
 @contextmanager
 def sharing_server(place: Path) -> Generator[Server]:
-    """The server of all processes that name this place: the first starts it, and the last one stops it.
+    """Share one server between all processes with the same `place`: the first starts it, the last stops it.
 
-    It is of no process of theirs, so nobody can kill it; whoever wants to has a server of its own.
+    It is no child of theirs, so that no test kills it; a test that must kill one runs its own server.
     """
     place.mkdir(exist_ok=True)
     address = place / "address"
@@ -52,7 +52,7 @@ def sharing_server(place: Path) -> Generator[Server]:
 
 
 def _is_last(users: int) -> bool:
-    """Whether no other process holds the file, which the system gives back for processes that have died."""
+    """Return whether no other process holds the lock, which the system releases for dead processes."""
     try:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -88,7 +88,7 @@ FIRST_ROWS = ("headrace_version", "encryption_goal", "api_key_revision", "tenant
 
 @asynccontextmanager
 async def connected(url: str, command_timeout: float | None = None) -> AsyncGenerator[asyncpg.Connection]:
-    """A connection of the test's own, beside those of services."""
+    """Open a connection for the test, separate from the services'."""
     connection = await asyncpg.connect(url, command_timeout=command_timeout)
     try:
         yield connection
@@ -97,19 +97,19 @@ async def connected(url: str, command_timeout: float | None = None) -> AsyncGene
 
 
 async def empty(url: str) -> None:
-    """Have nothing in a database."""
+    """Delete everything in a database."""
     async with connected(url) as connection:
         rows = await connection.fetch(
             "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')"
             " AND NOT relispartition"
         )
         deletions = [f"DELETE FROM {row[0]}" for row in rows if row[0] not in FIRST_ROWS]
-        # No order of the tables is right for all of their references; a replica's session checks none.
+        # No order of tables satisfies all references; a session with the replica role checks none.
         await connection.execute("; ".join(["SET session_replication_role = replica", *deletions]))
 
 
 async def until_waits(connection: asyncpg.Connection, kind: str) -> None:
-    """Until somebody waits for a lock of this kind."""
+    """Wait until some session waits for a lock of this kind."""
     async with asyncio.timeout(100):
         while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = $1", kind):
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Programs as processes of their own, inside a block or run to their ends."""
+"""Programs as separate processes, inside a block or run to their end."""
 
 import asyncio
 from asyncio.subprocess import PIPE, Process
@@ -10,7 +10,7 @@ from typing import Any
 
 @asynccontextmanager
 async def starting(*command: str | PathLike[str], **options: Any) -> AsyncGenerator[Process]:
-    """Run a program inside the block; it is killed at the end unless it has ended."""
+    """Run a program inside the block; it is killed at the end of the block unless it has exited."""
     process = await asyncio.create_subprocess_exec(*command, **options)
     try:
         yield process
@@ -23,7 +23,7 @@ async def starting(*command: str | PathLike[str], **options: Any) -> AsyncGenera
 async def run_to_end(
     *command: str | PathLike[str], given: bytes | None = None, timeout_s: float = 300.0, **options: Any
 ) -> tuple[int | None, bytes, bytes]:
-    """Return a program's exit code, output and complaints; with `stderr=STDOUT` the complaints are in the output."""
+    """Return a program's exit code, stdout and stderr; with `stderr=STDOUT`, stdout has both."""
     options = {"stdout": PIPE, "stderr": PIPE} | options
     async with asyncio.timeout(timeout_s), starting(*command, **options) as process:
         output, complaints = await process.communicate(given)

@@ -1,4 +1,4 @@
-"""Bytes to a server of HTTP that no client would send."""
+"""Raw bytes for an HTTP server that no client would send."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 @asynccontextmanager
 async def sending(url: str, sent: bytes) -> AsyncGenerator[asyncio.StreamReader]:
-    """Send bytes over a connection of their own, and yield the answer; leaving hangs up."""
+    """Send bytes over a new connection and yield a reader of the answer; the connection closes with the block."""
     at = urlsplit(url)
     reader, writer = await asyncio.open_connection(at.hostname, at.port)
     try:
@@ -19,6 +19,6 @@ async def sending(url: str, sent: bytes) -> AsyncGenerator[asyncio.StreamReader]
 
 
 async def say(url: str, sent: bytes) -> bytes:
-    """Everything that is answered to `sent`."""
+    """Send bytes and return everything the server answers."""
     async with sending(url, sent) as reader:
         return await reader.read()

@@ -1,15 +1,15 @@
-"""Rights of files and folders that other users of the machine have."""
+"""Permissions of other users of the machine on files and folders."""
 
 from pathlib import Path
 
 
 def make_wide(*folders: Path) -> None:
-    """Make folders as umask 022 does."""
+    """Make folders with the permissions of umask 022."""
     for folder in folders:
         folder.mkdir(exist_ok=True)
         folder.chmod(0o755)
 
 
 def list_wide(folder: Path) -> list[Path]:
-    """List what others may use of a folder, itself and sockets included."""
+    """List the paths in a folder, and the folder itself, that other users may access; sockets do not count."""
     return [path for path in (folder, *folder.rglob("*")) if path.lstat().st_mode & 0o077 and not path.is_socket()]

@@ -1,4 +1,4 @@
-"""A real S3 server for tests, and a proxy before it that fails as stores and networks do.
+"""A real S3 server for tests, and a proxy in front of it that fails as stores and networks do.
 
 The server is moto's (tests/clients/python/s3_server.py), which refuses wrong signatures; without its environment the
 tests are skipped with a notice.
@@ -42,14 +42,14 @@ QUICK = Limits(patience_s=2.0, connect_s=0.5, silence_s=0.5, attempts_max=3, res
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A part of a bucket of its own."""
+    """A separate prefix of a bucket."""
 
     settings: S3Settings
     url: str = field(default_factory=lambda: f"s3://chats/{new_hex(8)}")
     limits: Limits = Limits()
 
     def at(self, endpoint_url: str, limits: Limits = QUICK) -> Place:
-        """The same place behind a proxy."""
+        """Return the same place, reached through a proxy."""
         return replace(self, settings=replace(self.settings, endpoint_url=endpoint_url), limits=limits)
 
     def keeping_blobs(self, engine: Engine) -> AbstractAsyncContextManager[Engine]:
@@ -62,7 +62,7 @@ class Place:
         """Return all objects by their keys."""
         async with self.open() as bucket:
             found = {entry.key: await bucket.get(entry.key) async for entry in bucket.list("")}
-        return {key: kept[0] for key, kept in found.items() if kept is not None}
+        return {key: stored[0] for key, stored in found.items() if stored is not None}
 
     @property
     def variables(self) -> dict[str, str]:
@@ -77,26 +77,26 @@ class Place:
 
 @contextmanager
 def running_store() -> Generator[S3Settings]:
-    """Yield how the bucket `chats` of a new server is reached."""
+    """Run a server and yield the settings to reach its bucket `chats`."""
     with subprocess.Popen(
         [PYTHON, PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
         assert process.stdout is not None
-        said = json.loads(process.stdout.readline())
+        ready = json.loads(process.stdout.readline())
         try:
-            yield S3Settings(endpoint_url=said["url"], access_key_id=said["key"], secret_access_key=said["secret"])
+            yield S3Settings(endpoint_url=ready["url"], access_key_id=ready["key"], secret_access_key=ready["secret"])
         finally:
             process.kill()
 
 
 @dataclass(slots=True)
 class Proxy:
-    """Before a store; as it is told to be."""
+    """A proxy in front of a store, which fails as `mode` says."""
 
     target: str
     url: str = ""
     sts: Handler | None = None
-    """Answers POST requests, which are for keys."""
+    """Answers POST requests, which request temporary keys."""
     mode: str = "pass"
     """pass, slow_down (503), hang (no answer), hang_up (the connection is closed) or cut (in the middle of a body)."""
     times: int = -1

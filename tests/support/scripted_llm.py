@@ -29,7 +29,7 @@ COUNT = llm_pb2.CountTokensRequest(provider_key="p", model="m")
 
 
 class ScriptedLlm(llm_pb2_grpc.LlmServiceServicer):
-    """Plays its steps for every call, and remembers how the last one was left. ListModels is left out."""
+    """Plays its steps for every call, and records how the last call was closed. ListModels is not implemented."""
 
     def __init__(self, steps: Iterable[Step]) -> None:
         self.steps = steps
@@ -93,7 +93,7 @@ class Suite:
     running: RunningServer
 
     async def wait_closed(self) -> None:
-        """Return when the handler was left; it must take less than 500 ms, as the contract says."""
+        """Wait until the handler is closed, which must take less than 500 ms, as the contract says."""
         async with within(0.5):
             await self.llm.closed.wait()
 

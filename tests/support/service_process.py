@@ -1,4 +1,4 @@
-"""A small service in a process of its own, with its log."""
+"""A small service in a separate process, with its log."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ class Process:
     process: asyncio.subprocess.Process
 
     async def ended(self) -> tuple[int, list[bytes]]:
-        """Its exit code and what it still wrote."""
+        """Wait for the process to exit; return its exit code and the remaining log lines."""
         _, stderr = await self.process.communicate()
         assert self.process.returncode is not None
         return self.process.returncode, stderr.splitlines()

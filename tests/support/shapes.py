@@ -1,4 +1,4 @@
-"""Texts and schemas that programs choke on."""
+"""Texts and schemas that overload naive programs."""
 
 from typing import Any
 

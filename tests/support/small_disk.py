@@ -1,4 +1,4 @@
-"""A file system that is really full: one in memory, of a mount namespace of the process that has it."""
+"""A file system that is really full: one in memory, in the mount namespace of the process that uses it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOUNT = (
 def on_small_disk(
     folder: Path, *command: str, size: int = BYTES, inodes: int = INODES, is_full: bool = False
 ) -> tuple[str, ...]:
-    """Return a command that runs the given one, for which `folder` is a file system of that size."""
+    """Wrap a command so that it sees `folder` as a file system of that size."""
     mount = ("sh", "-c", MOUNT, "sh", str(size), str(inodes), str(folder), "full" if is_full else "")
     return ("unshare", "--map-root-user", "--mount", *mount, *command)
 
@@ -77,7 +77,7 @@ class SmallDisk:
 async def serving_on_small_disk(
     service: str, folder: Path, env: Mapping[str, str], *, size: int = BYTES, is_full: bool = False
 ) -> AsyncGenerator[tuple[SmallDisk, grpc.aio.Channel]]:
-    """Run services.`service` at a socket beside `folder`, its disk; `is_full` says how it is at the start."""
+    """Run services.`service` on the disk `folder`, with its socket next to it; `is_full` fills the disk first."""
     address = f"unix:{folder}.socket"
     os.mkdir(folder)
     process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""A service as small as they get, for the tests of its process: `python -m tests.support.small_service`."""
+"""A minimal service for tests of service processes: `python -m tests.support.small_service`."""
 
 if __name__ == "__main__":
     from services.runtime.process.early_stop import prepare_process
@@ -29,9 +29,9 @@ class Config:
     ticks: int = 5
     start_s: float = 0.0
     blocks: bool = False
-    """Whether the interpreter is held for ever once it serves."""
+    """Whether the interpreter is blocked for ever once it serves."""
     breaks_after_s: float = 0.0
-    """Time after which a task fails that it owns for life; 0: never."""
+    """Time after which one of its permanent tasks fails; 0 means never."""
 
 
 async def main(config: Config) -> None:

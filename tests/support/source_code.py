@@ -1,4 +1,4 @@
-"""The source as its rules ask of it: each file is parsed once, for all of them."""
+"""Facts about the source that its rules need; each file is parsed once for all rules."""
 
 import ast
 import re
@@ -20,7 +20,7 @@ HELPER_LINES_MAX = 5
 
 @dataclass
 class Source:
-    """What the rules ask of a file."""
+    """The facts about a file that the rules need."""
 
     lines: int = 0
 
@@ -87,24 +87,24 @@ def examine(text: str, file: str = "") -> Source:
 
 
 def walk(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
-    """All nodes with the class that they are in, but those that say whether a name is read or set, which are a third of
-    what ast.walk gives."""
-    rest = [(tree, "")]
-    while rest:
-        node, owner = rest.pop()
+    """Yield all nodes with the class they are in, without the nodes that say whether a name is read or set, which are a
+    third of what ast.walk yields."""
+    pending = [(tree, "")]
+    while pending:
+        node, owner = pending.pop()
         yield node, owner
         if isinstance(node, ast.ClassDef):
             owner = node.name
         for name in node._fields:
             value = getattr(node, name, None)
             if isinstance(value, list):
-                rest += [(part, owner) for part in value if isinstance(part, ast.AST)]
+                pending += [(part, owner) for part in value if isinstance(part, ast.AST)]
             elif isinstance(value, ast.AST) and name != "ctx":
-                rest.append((value, owner))
+                pending.append((value, owner))
 
 
 def spell(node: ast.expr) -> str:
-    """A name with its dots; what comes before them may be an expression, which is not spelled out."""
+    """Return a dotted name; an expression before the dots becomes `()`."""
     match node:
         case ast.Attribute():
             return f"{spell(node.value)}.{node.attr}"
@@ -115,7 +115,7 @@ def spell(node: ast.expr) -> str:
 
 
 def is_own(value: ast.expr) -> bool:
-    """Whether an attribute's object is the method's own."""
+    """Return whether an attribute belongs to the method's own object."""
     match value:
         case ast.Name(id="self" | "cls") | ast.Call(func=ast.Name(id="super"), args=[]):
             return True

@@ -1,4 +1,4 @@
-"""The spans that a test's own process makes, kept in memory."""
+"""The spans of the test's own process, stored in memory."""
 
 import asyncio
 from collections.abc import Callable, Generator
@@ -14,7 +14,7 @@ WAIT_S = 50.0
 
 
 class Recorded:
-    """Spans in the order of their ends."""
+    """Recorded spans in the order of their ends."""
 
     def __init__(self, exporter: InMemorySpanExporter) -> None:
         self._exporter = exporter
@@ -48,7 +48,7 @@ class Recorded:
 
 @contextmanager
 def recording() -> Generator[Recorded]:
-    """Record inside the block."""
+    """Record spans inside the block."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))

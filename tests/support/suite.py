@@ -1,4 +1,4 @@
-"""The whole suite as its users run it: `headrace up` in a process of its own, before a simulator in this one."""
+"""The whole suite as its users run it: `headrace up` in a separate process, with a simulator in this one."""
 
 import asyncio
 import io
@@ -114,17 +114,17 @@ class Suite:
     async def ask(self, message: str, agent: str = "plain", **fields: Any) -> list[Event]:
         """A whole run, its order checked."""
         async with self.query(message, agent, **fields) as events:
-            seen = [event async for event in events]
-        check_order(seen)
-        return seen
+            received = [event async for event in events]
+        check_order(received)
+        return received
 
     async def compact(self, chat_id: str) -> list[Event]:
         """A run that only compacts, its order checked."""
         async with self.http.post(f"{self.url}/api/compact", json={"chatId": chat_id}) as response:
             assert response.status == 200, await response.text()
-            seen = [event async for event in read_events(response)]
-        check_order(seen)
-        return seen
+            received = [event async for event in read_events(response)]
+        check_order(received)
+        return received
 
     async def attach(self, run_id: str, last_seq: int = 0) -> list[Event]:
         """What a run's readers get after `last_seq`, to its end."""
@@ -133,13 +133,13 @@ class Suite:
 
     async def follow(self, run_id: str) -> list[Event]:
         """What a reader gets who attaches again, after the last event it has, whenever its stream is cut."""
-        seen: list[Event] = []
+        received: list[Event] = []
         while True:
             try:
-                async with self.attached(run_id, seen[-1]["seq"] if seen else 0) as events:
+                async with self.attached(run_id, received[-1]["seq"] if received else 0) as events:
                     async for event in events:
-                        seen.append(event)
-                return seen
+                        received.append(event)
+                return received
             except StreamCutError:
                 await asyncio.sleep(0.1)
 
@@ -224,7 +224,7 @@ async def up_simulated(*options: str, **env: str) -> AsyncGenerator[Running]:
 
 @asynccontextmanager
 async def fresh_suite(folder: Path, *, form: str = FORM, **env: str) -> AsyncGenerator[Suite]:
-    """A suite of its own, for tests that break it."""
+    """Run a separate suite, for tests that break it."""
     async with simulator() as sim, running(folder / "config", folder / "data", sim, form=form, **env) as suite:
         yield suite
 
@@ -253,18 +253,18 @@ async def _ready(process: asyncio.subprocess.Process) -> tuple[str, str, str]:
 
 
 async def read_events(response: aiohttp.ClientResponse) -> AsyncGenerator[Event]:
-    """The events of an SSE response; the frame form is checked too."""
-    reader, done = SseReader(), False
+    """Yield the events of an SSE response, checking the form of its frames."""
+    reader, is_done = SseReader(), False
     async for chunk in response.content.iter_any():
         for frame in reader.feed(chunk):
-            assert not done, "nothing follows [DONE]"
+            assert not is_done, "nothing follows [DONE]"
             if frame.data == b"[DONE]":
-                done = True
+                is_done = True
                 continue
             event = json.loads(frame.data)
             assert (frame.id, frame.event) == (str(event["seq"]), "message")
             yield event
-    if not done:
+    if not is_done:
         raise StreamCutError("the stream ended without [DONE]")
 
 
@@ -280,7 +280,7 @@ async def is_ready(suite: Suite) -> bool:
 
 
 def find_services(pid: int) -> dict[str, int]:
-    """Process ids of the services that a `headrace up` has started, by name."""
+    """Return the process ids of the services that a `headrace up` has started, by name."""
     found: dict[str, int] = {}
     for child in _children(pid):
         try:
@@ -293,7 +293,7 @@ def find_services(pid: int) -> dict[str, int]:
 
 
 async def kill_service(suite: Suite, victim: str) -> None:
-    """Kill a service, and wait until another process is in its place."""
+    """Kill a service, and wait until a new process has replaced it."""
     killed = suite.services()[victim]
     os.kill(killed, signal.SIGKILL)
     await until_replaced(suite, victim, killed)
@@ -306,12 +306,12 @@ async def until_replaced(suite: Suite, victim: str, killed: int) -> None:
 
 @asynccontextmanager
 async def behind_gateway(suite: Suite) -> AsyncGenerator[Suite]:
-    """The same suite, through a gateway that is given the addresses of its facade."""
-    async with gateway(addresses_of(suite), DEFAULTS, FACADE_ADDRESS=suite.url.removeprefix("http://")) as url:
+    """Yield the same suite, reached through a gateway with the addresses of its facade."""
+    async with gateway(read_addresses(suite), DEFAULTS, FACADE_ADDRESS=suite.url.removeprefix("http://")) as url:
         yield replace(suite, url=url)
 
 
-def addresses_of(suite: Suite) -> dict[str, str]:
+def read_addresses(suite: Suite) -> dict[str, str]:
     """Addresses of the services behind the suite's facade."""
     services = suite.services()
     facade = services.get("facade") or services["suite"]
@@ -320,7 +320,7 @@ def addresses_of(suite: Suite) -> dict[str, str]:
     return {name: environment[f"HEADRACE_FACADE_{name.upper()}_ADDRESS"] for name in PEERS}
 
 
-async def gone(services: dict[str, int]) -> None:
-    """Return when none of the processes lives: `headrace up` takes its services along, however it dies."""
+async def wait_for_exit(services: dict[str, int]) -> None:
+    """Wait until all processes have exited: `headrace up` ends its services, however it dies."""
     while any(os.path.exists(f"/proc/{pid}") for pid in services.values()):  # noqa: ASYNC240
         await asyncio.sleep(0.02)

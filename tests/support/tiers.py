@@ -1,4 +1,4 @@
-"""Which cases of a series belong to the check, and which to the nightly."""
+"""Which test cases run in the check, and which only in the nightly."""
 
 import random
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -14,7 +14,7 @@ Take: TypeAlias = Callable[[Sequence[int], str | int], list[int]]
 
 
 def take_some(series: Sequence[int], seed: str | int) -> list[int]:
-    """Return a fifth of the series, from one to three places; the same ones in each run."""
+    """Return a fifth of the series, at least one and at most PLACES_MAX; the same ones in each run."""
     return sorted(random.Random(seed).sample(series, min(PLACES_MAX, -(-len(series) // 5))))
 
 
@@ -28,22 +28,22 @@ at_places = pytest.mark.parametrize(
 
 
 def examples(nightly: int) -> int:
-    """Return how many examples of seconds each are tried now: `nightly` in the nightly, and three in the check."""
+    """Return the number of slow examples to try: `nightly` in the nightly, and three in the check."""
     return nightly if settings.get_current_profile_name() == "nightly" else 3
 
 
 def check_each(cases: Iterable[Any], each: int) -> list[Any]:
-    """Return parameters, of which the check has the first and then each second, third and so on."""
+    """Return parameters of which the check runs every `each`-th, starting with the first."""
     return _leave(cases, lambda index, _: index % each == 0)
 
 
 def check_first(cases: Iterable[Any], count: int = 1) -> list[Any]:
-    """Return parameters, of which the check has the first `count`."""
+    """Return parameters of which the check runs the first `count`."""
     return _leave(cases, lambda index, _: index < count)
 
 
 def check_only(cases: Iterable[tuple[Any, ...]], kept: Collection[tuple[Any, ...]]) -> list[Any]:
-    """Return parameters, of which the check has those in `kept`, each of which must be a case."""
+    """Return parameters of which the check runs those in `kept`, each of which must be a case."""
     every = [*cases]
     assert set(kept) <= {*every}, set(kept) - {*every}
     return _leave(every, lambda _, case: case in kept)

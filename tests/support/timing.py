@@ -9,10 +9,10 @@ TICK_S = 0.001
 
 @asynccontextmanager
 async def within(seconds: float) -> AsyncGenerator[None]:
-    """Like `asyncio.timeout`, for a limit that a test is about.
+    """Like `asyncio.timeout`, for a limit that the test itself checks.
 
-    Time is counted in short sleeps of the loop instead of by the clock: a process that gets little of the machine wakes
-    late from each of them, as it does from each step of the work that the limit is for.
+    Time is counted in short sleeps of the loop instead of by the clock: on a busy machine the process wakes late from
+    each of them, just as it does from each step of the limited work.
     """
 
     async def tick(limit: asyncio.Timeout) -> None:
@@ -29,7 +29,7 @@ async def within(seconds: float) -> AsyncGenerator[None]:
 
 
 async def until_still(measure: Callable[[], int], for_s: float = 0.2) -> int:
-    """What is measured when it is not 0 and has not changed for so long, counted as in `within`."""
+    """Return the measured value once it is not 0 and has not changed for `for_s`, counted as in `within`."""
     unchanged, before = 0, measure()
     while not before or unchanged < for_s / TICK_S:
         await asyncio.sleep(TICK_S)

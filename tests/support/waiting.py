@@ -15,7 +15,7 @@ async def wait_until(condition: Callable[[], object]) -> None:
 
 
 async def until(ask: Callable[[], Awaitable[object]]) -> None:
-    """Like `wait_until`, for what has to be asked for."""
+    """Like `wait_until`, for an asynchronous condition."""
     async with asyncio.timeout(WAIT_S):
         while not await ask():
             await asyncio.sleep(LOOK_S)

@@ -1,4 +1,4 @@
-"""A web server with one answer to everything, whatever that does."""
+"""A web server with one handler for every request."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -11,7 +11,7 @@ Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def serving_web(answer: Answer, port: int = 0) -> AsyncGenerator[int]:
-    """Serve inside the block; the port."""
+    """Serve inside the block and yield the port."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)

@@ -1,4 +1,4 @@
-"""A receiver of webhooks: a real HTTP server on port 0 that does as it is told, and keeps what it was sent."""
+"""A receiver of webhooks: a real HTTP server on port 0 that answers as a test says and stores what it receives."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ class Post:
     headers: dict[str, str]
     body: bytes
     target: str = ""
-    """Path and query as they came."""
+    """Path and query as received."""
 
     @property
     def event(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a reader knows of a run, with each field of each event: derived from the event types."""
+"""Everything a reader knows of a run: each field of each event, derived from the event types."""
 
 import json
 from collections.abc import Iterable
@@ -21,9 +21,9 @@ LIVE_ONLY = {"tool.output", "attempt.reset", "compaction.start"}
 
 
 def fold_fields(events: Iterable[Event]) -> list[Event]:
-    """Return the fields of each block, and each other event, by when it ended.
+    """Return the fields of each block and of each other event, ordered by their ends.
 
-    Time is left out: a history has the time at which a query was stored.
+    Timestamps are omitted, because a history has the time at which a query was stored.
     """
     blocks: dict[str, Event] = {}
     others: dict[tuple[str, int], Event] = {}
@@ -53,7 +53,7 @@ def fold_fields(events: Iterable[Event]) -> list[Event]:
 
 
 def _join_arguments(call: Event) -> None:
-    """Put what a call's pieces say where its snapshot has it: JSON that is an object, or nothing."""
+    """Move a call's arguments from its pieces to the snapshot's field, if they are a JSON object."""
     text = call.pop("text")
     if text is not None and is_object(text or "{}"):
         call["arguments"] = json.loads(text or "{}")

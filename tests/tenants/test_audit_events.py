@@ -1,4 +1,4 @@
-"""Each RPC that the contract gives an event of the audit log is called once, and the log has its line."""
+"""Each RPC with an audit event in the contract is called once, and the audit log has its line."""
 
 import json
 import re
@@ -25,7 +25,7 @@ from tests.support.tenants.suite import (
 EVENTS = {name: event for name, rpc in RPCS.items() if (event := rpc.GetOptions().Extensions[common_pb2.audit])}
 
 CHANGES_NOTHING = {"AgentService.ValidateAgent"}
-"""What is posted because it is large."""
+"""RPCs that are posted only because of their size."""
 
 ELSEWHERE = {
     "AgentService.PutAgent": "tests/memory/audit/test_audit.py",
@@ -40,10 +40,10 @@ ELSEWHERE = {
     "ToolService.CompleteAuthorization": "tests/tools/mcp_client",
     "ToolService.RevokeAuthorization": "tests/tools/mcp_client",
 }
-"""Where the line of an RPC is looked for that needs more than ids."""
+"""The tests that cover RPCs needing more than ids."""
 
 
-def test_who_acts_for_others_or_makes_a_secret_is_recorded() -> None:
+def test_every_administrative_or_secret_returning_rpc_has_an_audit_event() -> None:
     read = {route.grpc_path for route in load_routes() if route.verb in ("GET", "HEAD")}
     acting = {
         name
@@ -57,7 +57,7 @@ def test_who_acts_for_others_or_makes_a_secret_is_recorded() -> None:
     assert acting - set(EVENTS) == CHANGES_NOTHING
 
 
-def test_each_event_is_documented() -> None:
+def test_each_audit_event_is_documented() -> None:
     documented = {*re.findall(r"`([a-z_]+\.[a-z_]+)`", Path("docs/security.md").read_text())}
     assert set(EVENTS.values()) - documented == set()
 
@@ -67,10 +67,10 @@ CALLED = [name for name in EVENTS if is_public(RPCS[name]) and name not in ELSEW
 
 async def read_log(suite: TenantSuite) -> list[dict[str, Any]]:
     outcome = await suite.call(RPCS["AuditService.ExportAudit"], ADA, [audit_pb2.ExportAuditRequest()])
-    return [json.loads(one.line) for one in outcome.reply]
+    return [json.loads(response.line) for response in outcome.reply]
 
 
-async def test_each_deed_is_a_line(tmp_path: Path) -> None:
+async def test_each_audited_rpc_writes_a_line(tmp_path: Path) -> None:
     async with serving_tenants(tmp_path) as suite:
         chat_id, run_id = await suite.ask(ADA, SLOW)
         ids = Ids(chat_id, run_id, schedule=fresh(), webhook=fresh(), key=fresh())
@@ -80,7 +80,9 @@ async def test_each_deed_is_a_line(tmp_path: Path) -> None:
         async with suite.connect(KEY_OF_OLGA) as olga:
             others_id = (await olga.create_key("of Olga's", "cat")).key.key_id
         missing = dict[str, str]()
-        for name in sorted(CALLED, key=lambda each: ("Delete" in each, "Erase" in each, "Release" in each)):
+        for name in sorted(
+            CALLED, key=lambda name_of_rpc: ("Delete" in name_of_rpc, "Erase" in name_of_rpc, "Release" in name_of_rpc)
+        ):
             request = make_request(name, ids)
             match name:
                 case "ScheduleService.CreateSchedule":

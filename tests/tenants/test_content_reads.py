@@ -1,4 +1,4 @@
-"""Whoever is shown what another user's chat says is a line of the audit log, by whichever RPC, once an hour."""
+"""Reading another user's chat, by any RPC, writes one line an hour to the audit log."""
 
 import asyncio
 import json
@@ -56,15 +56,15 @@ async def read_by(way: str, suite: TenantSuite, client: Client, key: str, chat_i
             headers = {"authorization": f"Bearer {key}"}
             async with suite.http.get(
                 f"/v1/responses/resp_{run_id.replace('-', '')}/input_items", headers=headers
-            ) as got:
-                assert got.status == 200, await got.text()
+            ) as response:
+                assert response.status == 200, await response.text()
         case _:
             async with client.attach(run_id) as run:
                 assert [event async for event in run]
 
 
 @pytest.mark.parametrize("way", ["ReadFile", "Attach", "ForkChat", "Follow", "GetChat", "input_items"])
-async def test_a_read_of_anothers_chat_is_one_line(way: str, tmp_path: Path) -> None:
+async def test_reading_another_users_chat_twice_writes_one_audit_line(way: str, tmp_path: Path) -> None:
     async with asyncio.timeout(TIMEOUT_S), serving_tenants(tmp_path) as suite:
         chat_id, run_id = await suite.ask(ADA, "about the armadillo")
         async with suite.connect(KEYS[ADA]) as ada, suite.connect(KEY_OF_OLGA) as olga:
@@ -77,7 +77,7 @@ async def test_a_read_of_anothers_chat_is_one_line(way: str, tmp_path: Path) -> 
     assert [(line["by"], line["of"], line["chatId"]) for line in lines] == [("olga", "ada", chat_id)]
 
 
-async def test_a_participant_who_reads_lines_of_an_own_run_reads_nobody_elses(tmp_path: Path) -> None:
+async def test_a_participant_reading_their_own_run_writes_no_audit_line(tmp_path: Path) -> None:
     async with asyncio.timeout(TIMEOUT_S), serving_tenants(tmp_path) as suite:
         chat_id, _ = await suite.ask(ADA, "about the armadillo")
         async with suite.connect(KEYS[ADA]) as ada, suite.connect(KEY_OF_OLGA) as olga:
@@ -94,22 +94,22 @@ AGENT = {"mode": "CUSTOM", "modelConfig": MODEL, "custom": {"mode": "own", "syst
 
 
 @pytest.mark.parametrize("is_operator", [False, True])
-async def test_what_the_operator_has_written_is_for_operators(tmp_path: Path, *, is_operator: bool) -> None:
+async def test_a_cassette_has_the_operators_files_only_for_operators(tmp_path: Path, *, is_operator: bool) -> None:
     for part in ("modes", "agents"):
         (tmp_path / part).mkdir()
     (tmp_path / "modes" / "own.py").write_text(MODE)
     (tmp_path / "agents" / "own.json").write_text(json.dumps(AGENT))
     (tmp_path / "approvals.yaml").write_text("risks: {high: [mill-secret]}\n")
     async with serving_tenants(tmp_path) as suite:
-        made = await suite.make_key("of the test", "cat", scopes=["ask", "operate"] if is_operator else ["ask"])
-        async with suite.connect(made.secret) as cat:
+        key = await suite.make_key("of the test", "cat", scopes=["ask", "operate"] if is_operator else ["ask"])
+        async with suite.connect(key.secret) as cat:
             async with cat.ask("hello", agent_key="own", record=True) as run:
                 run_id = [event async for event in run][-1].run_complete.run_id
             lines = await cat.cassette(run_id)
     cassette = read_cassette(lines)
     assert cassette.query["message"] == "hello"
     assert cassette.events[-1]["type"] == "run.complete"
-    written = [text for text in ("how we price it", "mill-secret", "systemPrompt") if text in "".join(lines)]
-    assert len(written) == (3 if is_operator else 0)
+    operator_texts = [text for text in ("how we price it", "mill-secret", "systemPrompt") if text in "".join(lines)]
+    assert len(operator_texts) == (3 if is_operator else 0)
     assert (cassette.modes["own"].is_whole, bool(cassette.withheld)) == (is_operator, not is_operator)
     assert ("withheld" in find_refusal(cassette, runs_modes=True)) == (not is_operator)

@@ -1,4 +1,4 @@
-"""Many queries of one tenant at one moment: another tenant's comes in among the first of them, not behind them all."""
+"""During a flood of one tenant's queries, another tenant's query is among the first, not after all of them."""
 
 import asyncio
 import io
@@ -24,11 +24,11 @@ from tests.support.tenants.suite import ADA, BOB, KEYS, TenantSuite, serving_ten
 from tests.support.tiers import check_first
 
 FLOOD = 400
-"""More than wait for a place of the orchestrator's at a time."""
+"""More queries than the orchestrator has places for."""
 
 BEFORE_MAX = FLOOD // 2
-"""Queries of the flood that are begun before the other's: what has come in while that was on its way. Without turns it
-would be the last."""
+"""Queries of the flood that may start before the other tenant's, since they arrived earlier. If tenants did not take
+turns, it would be the last."""
 
 
 async def ask_over_http(http: aiohttp.ClientSession, key: str, message: str) -> None:
@@ -49,7 +49,7 @@ def count_before(suite: TenantSuite, message: str) -> int:
 
 
 @pytest.mark.parametrize("way", check_first(["http", "grpc"]))
-async def test_a_query_beside_a_flood_begins_among_the_first(tmp_path: Path, way: str) -> None:
+async def test_a_query_during_another_tenants_flood_is_among_the_first(tmp_path: Path, way: str) -> None:
     async with (
         asyncio.timeout(300),
         serving_tenants(tmp_path, runs_max=4 * FLOOD) as suite,
@@ -61,7 +61,7 @@ async def test_a_query_beside_a_flood_begins_among_the_first(tmp_path: Path, way
     ):
         await ask_over_grpc(ada, "warm up")
         await ask_over_grpc(bob, "warm up")
-        # Over a connection that stands: a new one might wait seconds, behind more than the kernel has room for.
+        # Over an open connection: a new one might wait seconds in the kernel's full accept queue.
         await ask_over_http(http, KEYS[BOB], "warm up")
         for _ in range(FLOOD):
             group.create_task(
@@ -77,7 +77,7 @@ LOCATE = agent_pb2.ClientTool(name="locate", description="Where the user is", pa
 
 
 async def ask_and_leave(suite: TenantSuite) -> None:
-    """A run of Ada's that waits for her."""
+    """Leave a run of Ada's that waits for her."""
     stub = agent_pb2_grpc.AgentServiceStub(suite.channels["AgentService"])
     request = agent_pb2.QueryRequest(message="where?", agent_key="asking", client_tools=[LOCATE])
     async with reading(stub.Query(request, metadata=(("x-api-key", KEYS[ADA]),))) as deltas:
@@ -86,7 +86,7 @@ async def ask_and_leave(suite: TenantSuite) -> None:
                 return
 
 
-async def test_runs_that_wait_for_one_tenants_people_leave_room_for_another_tenant(tmp_path: Path) -> None:
+async def test_waiting_runs_of_one_tenant_leave_places_for_another(tmp_path: Path) -> None:
     agents = tmp_path / "agents"
     agents.mkdir()
     (agents / "asking.json").write_text(json.dumps(REACT | {"toolConfig": {}}))
@@ -109,24 +109,26 @@ async def test_runs_that_wait_for_one_tenants_people_leave_room_for_another_tena
             assert (await refused.json())["error"]["code"] == "QUEUE_FULL"
 
 
-async def test_large_bodies_that_never_come_leave_room_for_another_tenants(tmp_path: Path) -> None:
+async def test_unfinished_large_bodies_of_one_tenant_leave_places_for_another(tmp_path: Path) -> None:
     size_bytes, place = 5 * 1024 * 1024, "/v1/chat/completions"
-    asked = json.dumps({"model": "plain", "messages": [{"role": "user", "content": "hi"}]}).ljust(size_bytes)
+    body = json.dumps({"model": "plain", "messages": [{"role": "user", "content": "hi"}]}).ljust(size_bytes)
     head = f"POST {place} HTTP/1.1\r\nHost: localhost\r\nX-API-Key: {KEYS[ADA]}\r\nContent-Type: application/json\r\n"
     async with asyncio.timeout(300), serving_tenants(tmp_path) as suite, AsyncExitStack() as stack:
-        begun = f"{head}Content-Length: {size_bytes}\r\n\r\n".encode()
-        slow = [await stack.enter_async_context(sending(suite.url, begun)) for _ in range(LARGE_BODIES_MAX + 1)]
-        refusals = [asyncio.create_task(reader.readline()) for reader in slow]
-        # All places that Ada's tenant may have are taken when one more is refused.
+        unfinished_request = f"{head}Content-Length: {size_bytes}\r\n\r\n".encode()
+        readers = [
+            await stack.enter_async_context(sending(suite.url, unfinished_request)) for _ in range(LARGE_BODIES_MAX + 1)
+        ]
+        refusals = [asyncio.create_task(reader.readline()) for reader in readers]
+        # Once one body is refused, all places of Ada's tenant are taken.
         await asyncio.wait(refusals, return_when=asyncio.FIRST_COMPLETED)
         headers = {"X-API-Key": KEYS[BOB], "Content-Type": "application/json"}
-        async with suite.http.post(place, data=io.BytesIO(asked.encode()), headers=headers) as answer:
+        async with suite.http.post(place, data=io.BytesIO(body.encode()), headers=headers) as answer:
             assert (answer.status, (await answer.json())["choices"][0]["message"]["content"]) == (200, "one two")
         for refusal in refusals:
             refusal.cancel()
 
 
-async def test_commands_of_a_tenant_leave_room_for_another_tenants(tmp_path: Path) -> None:
+async def test_commands_of_one_tenant_leave_places_for_another(tmp_path: Path) -> None:
     async with asyncio.timeout(300), serving_tenants(tmp_path, commands_max=2) as suite:
         places = {who: await suite.ask(who, "hello") for who in (ADA, BOB)}
 

@@ -1,4 +1,4 @@
-"""The facade's door: which paths it guards, and in which words it refuses."""
+"""Authentication at the facade: which paths need a credential, and how requests are refused."""
 
 import asyncio
 import json
@@ -37,11 +37,11 @@ async def suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Tena
 
 async def test_every_route_of_the_contract_is_guarded() -> None:
     unguarded = [route.path for route in load_routes() if not route.path.startswith(GUARDED)]
-    assert unguarded == ["/hooks/{schedule_id}"]  # which a signature of the posted body opens
+    assert unguarded == ["/hooks/{schedule_id}"]  # Authenticated by the signature of the posted body.
 
 
 @pytest.mark.parametrize("path", ["/", "/console/main.js", "/healthz", "/readyz", "/openapi.json"])
-async def test_what_is_nobodys_is_open(path: str, suite: TenantSuite) -> None:
+async def test_public_paths_need_no_credential(path: str, suite: TenantSuite) -> None:
     async with suite.http.get(path) as response:
         assert response.status == 200
 
@@ -59,7 +59,7 @@ async def test_what_is_nobodys_is_open(path: str, suite: TenantSuite) -> None:
         "/a2a/plain/tasks",
     ],
 )
-async def test_all_else_wants_a_credential_first(path: str, suite: TenantSuite) -> None:
+async def test_all_other_paths_need_a_credential(path: str, suite: TenantSuite) -> None:
     async with suite.http.get(path) as response:
         assert (response.status, response.headers["WWW-Authenticate"]) == (401, "Bearer")
         error = (await response.json())["error"]
@@ -67,20 +67,20 @@ async def test_all_else_wants_a_credential_first(path: str, suite: TenantSuite) 
 
 
 @pytest.mark.parametrize("path", ["/API/agents", "//api/agents", "/x/../api/agents", "/%61pi/agents", "/./v1/models"])
-async def test_no_spelling_leads_around_the_guard(path: str, suite: TenantSuite) -> None:
+async def test_no_spelling_of_a_path_bypasses_authentication(path: str, suite: TenantSuite) -> None:
     request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
     async with asyncio.timeout(50), sending(suite.url, request) as reader:
         answer = await reader.read()
     assert answer.split(b" ")[1] in (b"401", b"404")
 
 
-async def test_a_credential_that_is_given_twice_is_no_credential(suite: TenantSuite) -> None:
+async def test_two_authorization_headers_are_refused(suite: TenantSuite) -> None:
     headers = [("Authorization", f"Bearer {KEYS[ADA]}"), ("Authorization", f"Bearer {KEYS[BOB]}")]
     async with suite.http.get("/api/agents", headers=headers) as response:
         assert response.status == 400
 
 
-async def test_a_face_of_another_protocol_knows_its_callers_chats_alone(suite: TenantSuite) -> None:
+async def test_an_ag_ui_thread_belongs_to_its_caller(suite: TenantSuite) -> None:
     async def run(who: Identity, thread: str) -> tuple[int, str]:
         body = {"threadId": thread, "runId": "r", "messages": [{"id": "u", "role": "user", "content": "hello"}]}
         async with suite.http.post("/agui/plain", json=body, headers={"X-API-Key": KEYS[who]}) as response:
@@ -91,7 +91,7 @@ async def test_a_face_of_another_protocol_knows_its_callers_chats_alone(suite: T
             return len((await response.json())["data"])
 
     before = await count_chats(ADA), await count_chats(BOB)
-    for who in (ADA, BOB):  # the same name and id are two runs of two tenants
+    for who in (ADA, BOB):  # The same thread and run ids are two runs of two tenants.
         status, text = await run(who, "a thread")
         assert (status, text.count("RUN_FINISHED"), "a thread" in text) == (200, 1, True)
     assert (await count_chats(ADA), await count_chats(BOB)) == (before[0] + 1, before[1] + 1)
@@ -100,7 +100,7 @@ async def test_a_face_of_another_protocol_knows_its_callers_chats_alone(suite: T
     assert (await run(BOB, thread))[0] == 404
 
 
-async def test_tasks_and_resources_are_their_tenants_alone(suite: TenantSuite) -> None:
+async def test_a2a_tasks_and_mcp_resources_are_visible_only_to_their_tenant(suite: TenantSuite) -> None:
     async def ask(who: Identity, path: str, method: str, **params: Any) -> Any:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         async with suite.http.post(path, json=body, headers={"X-API-Key": KEYS[who]}) as response:
@@ -109,9 +109,11 @@ async def test_tasks_and_resources_are_their_tenants_alone(suite: TenantSuite) -
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}
     task = (await ask(ADA, "/a2a/plain", "SendMessage", message=message))["result"]["task"]
     assert (await ask(ADA, "/a2a/plain", "GetTask", id=task["id"]))["result"]["artifacts"] == task["artifacts"]
-    again = [(await ask(who, "/a2a/plain", "SendMessage", message=message))["result"]["task"] for who in (ADA, BOB)]
-    assert again[0]["id"] == task["id"], "the same message is one task"
-    assert again[1]["id"] != task["id"], "but one for each user"
+    tasks_again = [
+        (await ask(who, "/a2a/plain", "SendMessage", message=message))["result"]["task"] for who in (ADA, BOB)
+    ]
+    assert tasks_again[0]["id"] == task["id"], "a repeated message is one task"
+    assert tasks_again[1]["id"] != task["id"], "each user has a task of their own"
     for method, params in (
         ("GetTask", {"id": task["id"]}),
         ("CancelTask", {"id": task["id"]}),
@@ -125,13 +127,13 @@ async def test_tasks_and_resources_are_their_tenants_alone(suite: TenantSuite) -
     assert listed["result"]["tasks"] == []
     uri = f"headrace://chats/{task['contextId']}"
     listed = [(await ask(who, "/mcp", "resources/list"))["result"]["resources"] for who in (ADA, BOB)]
-    assert [uri in [one["uri"] for one in found] for found in listed] == [True, False]
+    assert [uri in [resource["uri"] for resource in found] for found in listed] == [True, False]
     assert "result" in await ask(ADA, "/mcp", "resources/read", uri=uri)
     for path in (uri, f"{uri}/files/notes.md"):
         assert (await ask(BOB, "/mcp", "resources/read", uri=path))["error"]["code"] == -32002
 
 
-async def test_tasks_of_calls_are_their_tenants_alone(suite: TenantSuite) -> None:
+async def test_mcp_tasks_are_visible_only_to_their_tenant(suite: TenantSuite) -> None:
     async def ask(who: Identity, method: str, **params: Any) -> Any:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         async with suite.http.post("/mcp", json=body, headers={"X-API-Key": KEYS[who]}) as response:
@@ -139,8 +141,8 @@ async def test_tasks_of_calls_are_their_tenants_alone(suite: TenantSuite) -> Non
                 return json.loads((await response.text()).rpartition("data: ")[2])
             return await response.json()
 
-    begun = await ask(ADA, "tools/call", name="plain", arguments={"message": "hello"}, task={})
-    task_id = begun["result"]["task"]["taskId"]
+    created = await ask(ADA, "tools/call", name="plain", arguments={"message": "hello"}, task={})
+    task_id = created["result"]["task"]["taskId"]
     related = (await ask(ADA, "tasks/result", taskId=task_id))["result"]
     assert (related["isError"], related["structuredContent"]["runId"]) == (False, task_id)
     for method in ("tasks/get", "tasks/result", "tasks/cancel"):
@@ -149,14 +151,18 @@ async def test_tasks_of_calls_are_their_tenants_alone(suite: TenantSuite) -> Non
     assert [task_id in [task["taskId"] for task in tasks] for tasks in listed] == [True, False]
 
 
-async def test_tasks_over_grpc_are_their_tenants_alone_and_nobodys_without_a_credential(suite: TenantSuite) -> None:
+async def test_a2a_tasks_over_grpc_need_their_tenants_credential(suite: TenantSuite) -> None:
     async with suite.http.get("/a2a/plain/.well-known/agent-card.json", headers={"X-API-Key": KEYS[ADA]}) as response:
-        found = next(one for one in (await response.json())["supportedInterfaces"] if one["protocolBinding"] == "GRPC")
+        found = next(
+            interface
+            for interface in (await response.json())["supportedInterfaces"]
+            if interface["protocolBinding"] == "GRPC"
+        )
     message = a2a_pb2.Message(message_id="g", role=a2a_pb2.ROLE_USER, parts=[a2a_pb2.Part(text="hello")])
-    asked = a2a_pb2.SendMessageRequest(tenant="plain", message=message)
+    send_request = a2a_pb2.SendMessageRequest(tenant="plain", message=message)
     async with open_channel(found["url"]) as channel:
         agent: Any = a2a_pb2_grpc.A2AServiceStub(channel)
-        task = (await agent.SendMessage(asked, metadata=[("x-api-key", KEYS[ADA])])).task
+        task = (await agent.SendMessage(send_request, metadata=[("x-api-key", KEYS[ADA])])).task
         assert task.status.state == a2a_pb2.TASK_STATE_COMPLETED
         requests: dict[str, Any] = {rpc.name: GetMessageClass(rpc.input_type)(tenant="plain") for rpc in A2A.methods}
         for name in requests:
@@ -185,11 +191,13 @@ async def test_tasks_over_grpc_are_their_tenants_alone_and_nobodys_without_a_cre
             await refused
 
 
-async def test_the_command_line_shows_its_token(suite: TenantSuite) -> None:
+async def test_the_command_line_sends_its_token(suite: TenantSuite) -> None:
     async def agents(**environment: str) -> tuple[int | None, str]:
         command = (sys.executable, "-m", "headrace.cli", "agents", "list", "--url", suite.url)
-        given = {name: value for name, value in os.environ.items() if name != "HEADRACE_TOKEN"} | environment
-        code, output, _ = await run_to_end(*command, env=given, stderr=STDOUT)
+        process_environment = {
+            name: value for name, value in os.environ.items() if name != "HEADRACE_TOKEN"
+        } | environment
+        code, output, _ = await run_to_end(*command, env=process_environment, stderr=STDOUT)
         return code, output.decode()
 
     code, output = await agents(HEADRACE_TOKEN=KEYS[ADA])

@@ -1,4 +1,4 @@
-"""A front end's thread that has a name is its user's own chat."""
+"""A named thread of a front end is a chat of its user."""
 
 import json
 import uuid
@@ -16,7 +16,7 @@ from tests.support.tenants.suite import ADA, BOB, KEYS, TenantSuite, serving_ten
 QUERY, CHAT = RPCS["AgentService.Query"], RPCS["MemoryService.GetChat"]
 
 
-async def say(suite: TenantSuite, who: Identity, thread: str, text: str) -> None:
+async def send_message(suite: TenantSuite, who: Identity, thread: str, text: str) -> None:
     body = {"threadId": thread, "runId": str(uuid.uuid4()), "messages": [{"id": "1", "role": "user", "content": text}]}
     async with suite.http.post("/agui/plain", json=body, headers={"x-api-key": KEYS[who]}) as answer:
         assert b"RUN_FINISHED" in await answer.read()
@@ -30,7 +30,7 @@ async def count_runs(suite: TenantSuite, who: Identity, chat_id: str) -> int:
 async def test_a_named_thread_is_a_chat_of_its_user(tmp_path: Path) -> None:
     async with serving_tenants(tmp_path) as suite:
         for who in (ADA, BOB, ADA):
-            await say(suite, who, "main", "hello")
+            await send_message(suite, who, "main", "hello")
         listed = RPCS["MemoryService.ListChats"]
         for who, runs in ((ADA, 2), (BOB, 1)):
             [chat] = (await suite.call(listed, who, [memory_pb2.ListChatsRequest()])).reply.chats
@@ -38,16 +38,16 @@ async def test_a_named_thread_is_a_chat_of_its_user(tmp_path: Path) -> None:
             assert chat.chat_id[14] == "8"
 
 
-async def test_a_thread_from_before_goes_on_where_it_is_the_users_own(tmp_path: Path) -> None:
+async def test_a_thread_with_an_older_chat_id_continues_for_its_user(tmp_path: Path) -> None:
     async with serving_tenants(tmp_path) as suite:
         with acting_as(ADA):
             older = find_older_chat_id("main")
         await suite.call(QUERY, ADA, [agent_pb2.QueryRequest(message="hi", agent_key="plain", chat_id=older)])
-        await say(suite, ADA, "main", "hello")
+        await send_message(suite, ADA, "main", "hello")
         assert await count_runs(suite, ADA, older) == 2
 
 
-async def test_a_key_is_of_one_chat(tmp_path: Path) -> None:
+async def test_a_chat_key_with_another_chat_id_is_refused(tmp_path: Path) -> None:
     async with serving_tenants(tmp_path) as suite:
         wrong = agent_pb2.QueryRequest(message="hi", agent_key="plain", chat_key="a", chat_id=str(uuid.uuid4()))
         refused = await suite.call(QUERY, ADA, [wrong])
@@ -57,7 +57,7 @@ async def test_a_key_is_of_one_chat(tmp_path: Path) -> None:
         assert (refused.reason, "chatId" in json.dumps(refused.message)) == ("INVALID_REQUEST", True)
 
 
-async def test_who_foresees_a_chat_keeps_its_files_from_nobody(tmp_path: Path) -> None:
+async def test_uploading_to_another_users_keyed_chat_is_refused(tmp_path: Path) -> None:
     upload, read, execute = (RPCS[f"ToolService.{name}"] for name in ("UploadFile", "ReadFile", "Execute"))
 
     def attach(**fields: str) -> list[Any]:
@@ -79,9 +79,9 @@ async def test_who_foresees_a_chat_keeps_its_files_from_nobody(tmp_path: Path) -
         query = agent_pb2.QueryRequest(message="hi", agent_key="plain", chat_key="a", references=[reference])
         events = (await suite.call(QUERY, ADA, [query])).reply
         ids = Ids(chat_id, next(event.run_start.run_id for event in events if event.HasField("run_start")))
-        kept = await suite.call(read, ADA, [tools_pb2.ReadFileRequest(chat_id=chat_id, path="uploads/mine.txt")])
-        assert (kept.code, kept.reply[-1].data) == ("OK", b"hello")
+        file = await suite.call(read, ADA, [tools_pb2.ReadFileRequest(chat_id=chat_id, path="uploads/mine.txt")])
+        assert (file.code, file.reply[-1].data) == ("OK", b"hello")
         for who, code in ((ADA, "OK"), (BOB, "NOT_FOUND")):
             for rpc in (execute, upload, read):
-                done = await suite.call(rpc, who, make_request(f"ToolService.{rpc.name}", ids))
-                assert done.code == code, (who.user, rpc.name, done)
+                result = await suite.call(rpc, who, make_request(f"ToolService.{rpc.name}", ids))
+                assert result.code == code, (who.user, rpc.name, result)

@@ -1,6 +1,6 @@
-"""Every RPC with one's own ids, another tenant's, ids that nobody has, and none that are ids; and without a credential.
+"""Every RPC with the caller's own ids, another tenant's, unknown ids and invalid ones; and without a credential.
 
-A foreign id gives what an id gives that is nobody's, word for word, and leaves no trace.
+Another tenant's id gets exactly the same reply as an unknown one, and changes nothing.
 """
 
 import re
@@ -40,9 +40,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 LIVE = [
     f"AgentService.{name}" for name in ("Attach", "Submit", "Cancel", "Steer", "GetRun", "ListRuns", "Query", "Compact")
 ]
-"""RPCs that look for a run that goes on before they ask memory."""
+"""RPCs that look for a live run before they ask memory."""
 
-MADE = {
+CREATES_CHAT = {
     "AgentService.Query",
     "ScheduleService.CreateSchedule",
     "KeyService.CreateKey",
@@ -53,9 +53,9 @@ MADE = {
     "ToolService.CheckEffect",
     "ToolService.LinkSkill",
 }
-"""RPCs to which a chat that is not there is one that is about to be. A foreign one is not found."""
+"""RPCs that create an unknown chat. Another tenant's chat is not found."""
 
-QUIET = {
+REPLIES_FOR_UNKNOWN = {
     "MemoryService.ReleaseLease": "OK",
     "MemoryService.RenewLease": "ABORTED",
     "MemoryService.RenewLeases": "OK",
@@ -66,18 +66,18 @@ QUIET = {
     "OperatorService.ListRuns": "OK",
     "OperatorService.CancelRuns": "OK",
 }
-"""What is answered of a run that is not there: a lease that is none can be given up, and not be kept (RenewLeases
-names it); a list lacks it, and CancelRuns says so of each."""
+"""Replies for an unknown run: an unknown lease can be released, but not renewed (RenewLeases names it); lists omit the
+run, and CancelRuns reports it as not found."""
 
 CHECKS_ITSELF = {"MemoryService.ListUnfinishedRuns", "ScheduleService.ReceiveWebhook"}
-"""RPCs without a user that ask for one, or for a signature, by what the request says."""
+"""RPCs without a user that need one, or a signature, depending on the request."""
 
 BAD = "11111111-1111-4111-8111-11111111111Z"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A house in which Ada has a chat that is at rest and one whose run goes on."""
+    """A suite in which Ada has an idle chat and one with a running run."""
 
     suite: TenantSuite
     resting: Ids
@@ -87,7 +87,7 @@ class Stage:
         return await self.suite.call(RPCS[name], who, make_request(name, ids), **how)
 
     async def seen(self, ids: Ids) -> Any:
-        """The chat as its owner has it."""
+        """Return the chat's messages, files and state version, as its owner gets them."""
         request = memory_pb2.GetChatRequest(chat_id=ids.chat, include_raw_messages=True)
         chat = await self.suite.call(RPCS["MemoryService.GetChat"], ADA, [request])
         files = await self.call("ToolService.ListFiles", ADA, ids)
@@ -100,8 +100,8 @@ class Stage:
 async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
     async with serving_tenants(tmp_path_factory.mktemp("tenants")) as suite:
         ids = [Ids(*await suite.ask(ADA, "hello from ada")), Ids(*await suite.ask(ADA, SLOW))]
-        for each in ids:
-            await suite.call(RPCS["ToolService.UploadFile"], ADA, make_request("ToolService.UploadFile", each))
+        for ids_of_chat in ids:
+            await suite.call(RPCS["ToolService.UploadFile"], ADA, make_request("ToolService.UploadFile", ids_of_chat))
         blob = await suite.call(RPCS["MemoryService.PutBlob"], ADA, make_request("MemoryService.PutBlob", ids[0]))
         fact = await suite.call(RPCS["MemoryService.Remember"], ADA, make_request("MemoryService.Remember", ids[0]))
         create = "ScheduleService.CreateSchedule"
@@ -110,8 +110,8 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stag
         webhook_id = (await suite.call(RPCS[create], ADA, make_request(create, ids[0]))).reply.webhook.webhook_id
         create = "KeyService.CreateKey"
         key_id = (await suite.call(RPCS[create], ADA, make_request(create, ids[0]))).reply.key.key_id
-        made = (blob.reply.blob_id, fact.reply.fact_id, schedule_id, webhook_id, key_id)
-        yield Stage(suite, Ids(ids[0].chat, ids[0].run, *made), ids[1])
+        created_ids = (blob.reply.blob_id, fact.reply.fact_id, schedule_id, webhook_id, key_id)
+        yield Stage(suite, Ids(ids[0].chat, ids[0].run, *created_ids), ids[1])
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module", params=FRONTS)
@@ -120,57 +120,57 @@ async def front(request: pytest.FixtureRequest, stage: Stage) -> AsyncGenerator[
         yield http
 
 
-def said(outcome: Outcome) -> tuple[str, str, str]:
-    """What a caller learns, but for the ids that it gave."""
+def describe_outcome(outcome: Outcome) -> tuple[str, str, str]:
+    """Return what a caller learns from an outcome, with ids masked."""
     return outcome.code, outcome.reason, re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", outcome.message)
 
 
 @pytest.mark.parametrize("name", RPCS)
-async def test_without_a_credential_nobody_is_served(name: str, stage: Stage) -> None:
+async def test_without_a_credential_every_rpc_is_refused(name: str, stage: Stage) -> None:
     if path(RPCS[name]) not in WITHOUT_USER or name in CHECKS_ITSELF:
         assert (await stage.call(name, None, stage.resting)).code == "UNAUTHENTICATED"
     assert (await stage.call(name, None, stage.resting, as_client=True)).code == "UNAUTHENTICATED"
 
 
 @pytest.mark.parametrize("name", [name for name, rpc in RPCS.items() if not is_public(rpc)])
-async def test_what_is_for_services_is_for_no_client(name: str, stage: Stage) -> None:
+async def test_internal_rpcs_are_refused_to_clients(name: str, stage: Stage) -> None:
     assert (await stage.call(name, ADA, stage.resting, as_client=True)).code == "PERMISSION_DENIED"
 
 
 @pytest.mark.parametrize("name", FIELDS)
-async def test_what_is_anothers_does_not_exist(name: str, stage: Stage) -> None:
+async def test_another_tenants_id_gets_the_same_reply_as_an_unknown_id(name: str, stage: Stage) -> None:
     before = await stage.seen(stage.resting)
     foreign = await stage.call(name, BOB, stage.resting)
-    assert foreign.code == QUIET.get(name, "NOT_FOUND"), foreign
-    if name not in MADE:
-        assert said(foreign) == said(await stage.call(name, BOB, Ids(fresh(), fresh())))
+    assert foreign.code == REPLIES_FOR_UNKNOWN.get(name, "NOT_FOUND"), foreign
+    if name not in CREATES_CHAT:
+        assert describe_outcome(foreign) == describe_outcome(await stage.call(name, BOB, Ids(fresh(), fresh())))
     assert await stage.seen(stage.resting) == before
 
 
 @pytest.mark.parametrize("name", LIVE)
-async def test_nor_does_what_goes_on(name: str, stage: Stage) -> None:
+async def test_another_tenants_live_run_gets_the_same_reply_as_an_unknown_run(name: str, stage: Stage) -> None:
     foreign = await stage.call(name, BOB, stage.live)
     assert foreign.code == "NOT_FOUND"
     assert stage.live.run not in foreign.message or name != "AgentService.Query"
-    if name not in MADE:
-        assert said(foreign) == said(await stage.call(name, BOB, Ids(fresh(), fresh())))
+    if name not in CREATES_CHAT:
+        assert describe_outcome(foreign) == describe_outcome(await stage.call(name, BOB, Ids(fresh(), fresh())))
     run = await stage.call("AgentService.GetRun", ADA, stage.live)
     assert run.reply.run.state == "running"
 
 
 @pytest.mark.parametrize("name", [name for name in FIELDS if name != "MemoryService.DeleteChat"])
-async def test_a_chat_of_ones_own_with_anothers_run_is_not_enough(name: str, stage: Stage) -> None:
+async def test_another_tenants_run_in_an_own_chat_is_treated_as_unknown(name: str, stage: Stage) -> None:
     chat, _ = await stage.suite.ask(BOB, "hello from bob")
     before = await stage.seen(stage.resting)
     outcome = await stage.call(name, BOB, Ids(chat, stage.resting.run))
     other = await stage.call(name, BOB, Ids(chat, fresh()))
-    # Where a run that is not there is no mistake, it is what the caller has that is worked with.
-    assert said(outcome) == said(other)
+    # If an unknown run is no error, the RPC works on the caller's own data.
+    assert describe_outcome(outcome) == describe_outcome(other)
     assert await stage.seen(stage.resting) == before
 
 
 @pytest.mark.parametrize("name", FIELDS)
-async def test_what_is_no_id_is_refused_with_its_field(name: str, stage: Stage) -> None:
+async def test_an_invalid_id_is_refused_with_its_field(name: str, stage: Stage) -> None:
     outcome = await stage.call(name, ADA, Ids(BAD, BAD))
     assert (outcome.code, outcome.reason) == ("INVALID_ARGUMENT", "INVALID_REQUEST")
     assert re.match(
@@ -180,7 +180,7 @@ async def test_what_is_no_id_is_refused_with_its_field(name: str, stage: Stage) 
     )
 
 
-async def test_what_concerns_all_tenants_is_asked_on_a_services_own_account(stage: Stage) -> None:
+async def test_a_services_own_credential_lists_and_renews_runs_of_all_tenants(stage: Stage) -> None:
     listing, renewal = RPCS["MemoryService.ListUnfinishedRuns"], RPCS["MemoryService.RenewLeases"]
     outcome = await stage.suite.call(listing, None, [memory_pb2.ListUnfinishedRunsRequest()])
     assert [(run.tenant, run.user, run.run_id) for run in outcome.reply.runs] == [("acme", "ada", stage.live.run)]
@@ -189,7 +189,7 @@ async def test_what_concerns_all_tenants_is_asked_on_a_services_own_account(stag
     assert lost == [[], [], [stage.live.run]]
 
 
-async def test_lists_and_searches_have_ones_own_alone(stage: Stage) -> None:
+async def test_lists_and_searches_return_only_the_callers_own_data(stage: Stage) -> None:
     await stage.suite.ask(BOB, "hello from bob")
     listing, search = RPCS["MemoryService.ListChats"], RPCS["MemoryService.Search"]
     remember = RPCS["MemoryService.Remember"]
@@ -208,62 +208,64 @@ async def test_lists_and_searches_have_ones_own_alone(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("route", load_routes(), ids=lambda route: f"{route.verb} {route.path}")
-async def test_over_http_the_same(route: Route, stage: Stage, front: aiohttp.ClientSession) -> None:
+async def test_every_http_route_refuses_missing_foreign_and_invalid_ids(
+    route: Route, stage: Stage, front: aiohttp.ClientSession
+) -> None:
     name = f"{route.rpc.containing_service.name}.{route.rpc.name}"
-    assert await asked(front, route, name, stage.resting, None) == 401
-    assert await asked(front, route, name, stage.resting, "wrong") == 401
+    assert await send_request(front, route, name, stage.resting, None) == 401
+    assert await send_request(front, route, name, stage.resting, "wrong") == 401
     if name in FIELDS:
-        missing = 200 if name in QUIET else 404
-        assert await asked(front, route, name, stage.resting, KEYS[BOB]) == missing
-        assert await asked(front, route, name, Ids(BAD, BAD), KEYS[ADA]) == 400
-        if name not in MADE:
-            assert await asked(front, route, name, Ids(fresh(), fresh()), KEYS[ADA]) == missing
-    elif not route.is_hook:  # which a signature opens
-        # What names nothing is served, or told which of its fields it lacks.
-        assert await asked(front, route, name, stage.resting, KEYS[ADA]) in (200, 400)
+        missing = 200 if name in REPLIES_FOR_UNKNOWN else 404
+        assert await send_request(front, route, name, stage.resting, KEYS[BOB]) == missing
+        assert await send_request(front, route, name, Ids(BAD, BAD), KEYS[ADA]) == 400
+        if name not in CREATES_CHAT:
+            assert await send_request(front, route, name, Ids(fresh(), fresh()), KEYS[ADA]) == missing
+    elif not route.is_hook:  # A hook is authenticated by a signature.
+        # A request without ids is served, or refused with the missing field.
+        assert await send_request(front, route, name, stage.resting, KEYS[ADA]) in (200, 400)
 
 
-async def asked(front: aiohttp.ClientSession, route: Route, name: str, ids: Ids, key: str | None) -> int:
-    """The status of a request to a facade."""
+async def send_request(front: aiohttp.ClientSession, route: Route, name: str, ids: Ids, key: str | None) -> int:
+    """Send a route's request to a facade and return the status."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    given: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     message: Any = make_request(name, ids)[0]
     if route.is_upload:
-        given["data"] = form = aiohttp.FormData()
+        options["data"] = form = aiohttp.FormData()
         form.add_field("chatId", ids.chat)
         form.add_field("file", b"hello", filename="notes.txt")
     elif route.is_hook:
-        given["json"] = {}
+        options["json"] = {}
     elif route.has_body:
-        given["data"], headers["Content-Type"] = encode(message), "application/json"
+        options["data"], headers["Content-Type"] = encode(message), "application/json"
     else:
-        given["params"] = parse_qsl(parameters(message))
+        options["params"] = parse_qsl(parameters(message))
     path_at = route.path.replace("{schedule_id}", ids.chat)
-    async with front.request(route.verb, path_at, headers=headers, **given) as response:
+    async with front.request(route.verb, path_at, headers=headers, **options) as response:
         assert (response.status == 401) == (response.headers.get("WWW-Authenticate") == "Bearer")
         return response.status
 
 
 @pytest.mark.parametrize("name", FIELDS)
-async def test_the_owner_may_do_all_of_it(name: str, stage: Stage) -> None:
+async def test_the_owner_may_call_every_rpc(name: str, stage: Stage) -> None:
     ids = stage.resting
     if name == "AgentService.Cancel":
         ids = stage.live
     outcome = await stage.call(name, ADA, ids)
-    # A run that has ended takes no lines and leases any more, and this one has called no tool and asked nobody. Who has
-    # made a key does not confirm it.
+    # An ended run takes no more lines or leases, and this one has no call and no grant. The maker of a key may not
+    # confirm it.
     refusals = "'c_1'|'grant_1'|, or has ended|somebody else must confirm it"
     assert outcome.code in ("OK", "ABORTED") or re.search(refusals, outcome.message), outcome
 
 
-async def test_a_wrong_agent_of_a_foreign_chat_tells_nothing(stage: Stage) -> None:
+async def test_a_query_in_another_tenants_chat_reveals_nothing_about_its_run(stage: Stage) -> None:
     request = agent_pb2.QueryRequest(message="hi", chat_id=stage.live.chat, agent_key="plain", when_busy="reject")
     outcome = await stage.suite.call(RPCS["AgentService.Query"], BOB, [request])
     assert outcome.code == "NOT_FOUND"
     assert stage.live.run not in outcome.message
 
 
-async def test_who_calls_is_who_the_credential_says(stage: Stage) -> None:
+async def test_get_identity_returns_the_credentials_user_roles_and_scopes(stage: Stage) -> None:
     caller = (await stage.call("AgentService.GetIdentity", ADA, stage.resting)).reply
     assert (caller.tenant, caller.user, list(caller.roles)) == ("acme", "ada", ["staff"])
     assert caller.credential.startswith("api_key:")

@@ -1,4 +1,4 @@
-"""A server that lists its tools only for users who have authorized Headrace: no list is shown to another user."""
+"""An MCP server that lists tools only for users who have authorized Headrace: no user gets another user's list."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -49,7 +49,7 @@ class World:
         return outcome.reply[-1].result
 
     async def ask(self, who: Identity, agent: str) -> tuple[str, set[str]]:
-        """Ask an agent; return the chat, and names of the server's tools that the model is shown."""
+        """Ask an agent; return the chat, and the names of the server's tools in the model's request."""
         requests: list[llm_pb2.ChatRequest] = []
 
         def reply(request: llm_pb2.ChatRequest) -> list[Any]:
@@ -96,20 +96,22 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Worl
 CONNECT = {"s__connect"}
 
 
-def of(who: Identity) -> set[str]:
+def tools_of(who: Identity) -> set[str]:
     return {"s__connect", "s__whoami", f"s__of_{who.user}"}
 
 
-async def test_each_user_sees_what_is_listed_with_their_own_token(world: World) -> None:
+async def test_each_user_gets_the_tools_listed_with_their_own_token(world: World) -> None:
     await world.authorize(ADA)
-    assert await world.list_tools(ADA) == of(ADA)
-    for other in (BOB, OLGA):  # of another tenant, and of Ada's
+    assert await world.list_tools(ADA) == tools_of(ADA)
+    for other in (BOB, OLGA):  # A user of another tenant, and one of Ada's.
         assert await world.list_tools(other) == CONNECT
 
-    chat_id, shown = await world.ask(BOB, "open")
-    assert shown == CONNECT
-    asked = await world.execute(BOB, "s__of_ada", chat_id)
-    assert (asked.ok, len(asked.asks), "ada" in asked.result) == (False, 1, False), "he is asked to authorize"
+    chat_id, tools_offered = await world.ask(BOB, "open")
+    assert tools_offered == CONNECT
+    call_outcome = await world.execute(BOB, "s__of_ada", chat_id)
+    assert (call_outcome.ok, len(call_outcome.asks), "ada" in call_outcome.result) == (False, 1, False), (
+        "bob is asked to authorize"
+    )
 
     await world.authorize(BOB)
     assert (await world.execute(BOB, "s__whoami", chat_id)).result == "bob"
@@ -117,40 +119,42 @@ async def test_each_user_sees_what_is_listed_with_their_own_token(world: World) 
         RPCS["ToolService.GetTool"], BOB, [tools_pb2.GetToolRequest(tool_name="s__of_ada")]
     )
     assert missing.reason == "NOT_FOUND"
-    assert [await world.list_tools(who) for who in (ADA, BOB)] == [of(ADA), of(BOB)]
+    assert [await world.list_tools(who) for who in (ADA, BOB)] == [tools_of(ADA), tools_of(BOB)]
 
     await world.revoke(ADA)
-    assert [await world.list_tools(who) for who in (ADA, BOB)] == [CONNECT, of(BOB)]
+    assert [await world.list_tools(who) for who in (ADA, BOB)] == [CONNECT, tools_of(BOB)]
     await world.revoke(BOB)
 
 
-async def test_models_are_shown_the_list_of_their_runs_user(world: World) -> None:
+async def test_a_models_request_has_the_tool_list_of_the_runs_user(world: World) -> None:
     await world.authorize(ADA)
     versions: set[tuple[str, str]] = set()
     for who, agent, expected in [
-        (ADA, "open", of(ADA)),
+        (ADA, "open", tools_of(ADA)),
         (BOB, "open", CONNECT),
-        (ADA, "listing", of(ADA) - CONNECT),
-        (BOB, "listing", CONNECT),  # in place of what it lists
+        (ADA, "listing", tools_of(ADA) - CONNECT),
+        (BOB, "listing", CONNECT),  # Instead of the tools in its definition.
     ]:
-        _, shown = await world.ask(who, agent)
-        assert shown == expected, (who, agent)
+        _, tools_offered = await world.ask(who, agent)
+        assert tools_offered == expected, (who, agent)
         request = agent_pb2.ListAgentVersionsRequest(agent_key=agent)
         listed = await world.suite.call(RPCS["AgentService.ListAgentVersions"], who, [request])
         versions |= {(agent, version.hash) for version in listed.reply.versions}
-    assert len(versions) == len(AGENTS), "a version, which all tenants share, has nobody's list"
+    assert len(versions) == len(AGENTS), "a version, which all tenants share, contains no user's list"
     for agent in AGENTS:
         request = agent_pb2.GetAgentVersionRequest(agent_key=agent, version=1)
-        kept = await world.suite.call(RPCS["AgentService.GetAgentVersion"], BOB, [request])
-        assert (kept.code, "Only ada" in str(kept.reply)) == ("OK", False)
+        stored_version = await world.suite.call(RPCS["AgentService.GetAgentVersion"], BOB, [request])
+        assert (stored_version.code, "Only ada" in str(stored_version.reply)) == ("OK", False)
     await world.revoke(ADA)
 
 
 PAGE_SIZE = 50
-"""Schedules on a page, where the request says nothing."""
+"""Default number of schedules on a page."""
 
 
 async def test_a_client_lists_all_schedules_of_its_user(tmp_path: Path) -> None:
     async with serving_tenants(tmp_path) as suite, suite.connect(KEYS[ADA]) as client:
-        made = [await client.create_schedule("plain", "hello", cron="0 0 1 1 *") for _ in range(PAGE_SIZE + 1)]
-        assert [one.schedule_id for one in await client.schedules()] == [one.schedule_id for one in made]
+        created = [await client.create_schedule("plain", "hello", cron="0 0 1 1 *") for _ in range(PAGE_SIZE + 1)]
+        assert [schedule.schedule_id for schedule in await client.schedules()] == [
+            schedule.schedule_id for schedule in created
+        ]

@@ -1,4 +1,4 @@
-"""A tenant's own agent on every face, and by schedule: there for its tenant, for nobody else."""
+"""A tenant's own agent on every face and in schedules is visible to its tenant only."""
 
 import asyncio
 import json
@@ -56,7 +56,9 @@ LISTS = [
 
 
 @pytest.mark.parametrize(("verb", "path", "body"), LISTS)
-async def test_lists_have_it_for_its_tenant_alone(verb: str, path: str, body: Any, suite: TenantSuite) -> None:
+async def test_a_tenants_agent_is_listed_only_for_its_tenant(
+    verb: str, path: str, body: Any, suite: TenantSuite
+) -> None:
     status, own = await send(suite, ADA, verb, path, body)
     assert status == 200, own
     assert ("secretary" in own) == (path != "/api/operator/limits")
@@ -66,7 +68,7 @@ async def test_lists_have_it_for_its_tenant_alone(verb: str, path: str, body: An
     assert "acme" not in others.casefold()
 
 
-ONES = [
+READS = [
     ("GET", "/api/agent?agentKey=secretary", None),
     ("GET", "/api/agent/versions?agentKey=secretary", None),
     ("GET", "/api/agent/version?agentKey=secretary&version=1", None),
@@ -80,8 +82,8 @@ ONES = [
 ]
 
 
-@pytest.mark.parametrize(("verb", "path", "body"), ONES)
-async def test_it_is_not_found_by_others(verb: str, path: str, body: Any, suite: TenantSuite) -> None:
+@pytest.mark.parametrize(("verb", "path", "body"), READS)
+async def test_a_tenants_agent_is_not_found_by_others(verb: str, path: str, body: Any, suite: TenantSuite) -> None:
     status, own = await send(suite, ADA, verb, path, body)
     assert status == 200, own
     status, others = await send(suite, BOB, verb, path, body)
@@ -89,11 +91,11 @@ async def test_it_is_not_found_by_others(verb: str, path: str, body: Any, suite:
     assert "Acme" not in others
 
 
-async def test_another_tenant_can_neither_change_nor_delete_it(suite: TenantSuite) -> None:
+async def test_another_tenant_can_neither_change_nor_delete_a_tenants_agent(suite: TenantSuite) -> None:
     status, _ = await send(suite, BOB, "DELETE", "/api/agent?agentKey=secretary")
     assert status == 404
-    mine = OWN | {"plain": {"systemPrompt": "Globex' words."}}
-    status, text = await send(suite, BOB, "POST", "/api/agent", {"definition": json.dumps(mine)})
+    bobs_agent = OWN | {"plain": {"systemPrompt": "Globex' words."}}
+    status, text = await send(suite, BOB, "POST", "/api/agent", {"definition": json.dumps(bobs_agent)})
     assert status == 200, text
     await send(suite, ADA, "POST", "/api/query", {"agentKey": "secretary", "message": "hi", "stream": False})
     assert suite.llm.requests[-1].messages[0].content[0].text.startswith("Acme's words.")
@@ -102,15 +104,15 @@ async def test_another_tenant_can_neither_change_nor_delete_it(suite: TenantSuit
     assert (await send(suite, ADA, "GET", "/api/agent?agentKey=secretary"))[0] == 200
 
 
-async def test_a_schedule_of_its_tenant_begins_it(suite: TenantSuite) -> None:
-    made = {"agentKey": "secretary", "message": "books?", "cron": "0 9 1 1 *"}
-    status, text = await send(suite, ADA, "POST", "/api/schedules", made)
+async def test_a_schedule_of_its_tenant_runs_a_tenants_agent(suite: TenantSuite) -> None:
+    schedule = {"agentKey": "secretary", "message": "books?", "cron": "0 9 1 1 *"}
+    status, text = await send(suite, ADA, "POST", "/api/schedules", schedule)
     assert status == 200, text
     schedule_id = json.loads(text)["data"]["scheduleId"]
-    asked = len(suite.llm.requests)
+    requests_before = len(suite.llm.requests)
     status, text = await send(suite, ADA, "POST", "/api/schedule/trigger", {"scheduleId": schedule_id})
     assert status == 200, text
     async with asyncio.timeout(100):
-        while len(suite.llm.requests) == asked:
+        while len(suite.llm.requests) == requests_before:
             await asyncio.sleep(0.05)
     assert suite.llm.requests[-1].messages[0].content[0].text.startswith("Acme's words.")

@@ -1,4 +1,4 @@
-"""Whom a service refuses that people call is in memory's audit log, once the service has told it."""
+"""Refused credentials at public services are recorded in memory's audit log."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from tests.support.tenants.suite import TIMEOUT_S, serving_tenants
 STRANGER = {"x-api-key": "of nobody"}
 
 
-async def test_each_service_that_people_call_tells_whom_it_has_refused(tmp_path: Path) -> None:
+async def test_each_public_service_records_refused_credentials(tmp_path: Path) -> None:
     async with asyncio.timeout(TIMEOUT_S), serving_tenants(tmp_path) as suite:
         async with suite.connect("of nobody") as stranger:
             for ask in (stranger.agents, lambda: stranger.upload("a.txt", b"a")):
@@ -32,7 +32,7 @@ async def test_each_service_that_people_call_tells_whom_it_has_refused(tmp_path:
     assert read_refused(tmp_path) == [(name, "127.0.0.1", 1) for name in ("facade", "orchestrator", "tools")]
 
 
-async def test_the_models_gateway_tells_it_where_it_knows_memory(tmp_path: Path) -> None:
+async def test_the_llm_gateway_records_refused_credentials_if_it_knows_memory(tmp_path: Path) -> None:
     async with asyncio.timeout(TIMEOUT_S), serving_tenants(tmp_path) as suite:
         server = ServerSettings(listen="127.0.0.1:0", drain_s=0, auth=suite.settings)
         config = Config(server=server, config_dir=tmp_path, memory_address=suite.addresses["memory"])
@@ -42,13 +42,13 @@ async def test_the_models_gateway_tells_it_where_it_knows_memory(tmp_path: Path)
     assert read_refused(tmp_path) == [("llm_gateway", "127.0.0.1", 1)]
 
 
-async def test_behind_the_go_gateway_it_is_the_client_who_was_refused(tmp_path: Path) -> None:
+async def test_behind_the_go_gateway_the_clients_address_is_recorded(tmp_path: Path) -> None:
     async with asyncio.timeout(TIMEOUT_S), serving_tenants(tmp_path) as suite:
         addresses = {name: suite.addresses[name] for name in PEERS}
         env = {"HEADRACE_INTERNAL_TOKEN": suite.settings.internal_token}
         elsewhere = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
         async with gateway(addresses, Timing(), env) as url, aiohttp.ClientSession(connector=elsewhere) as http:
-            # Nobody believes what a client says of itself.
+            # A client's own claims about its address are ignored.
             forged = STRANGER | {"x-headrace-client-address": "10.0.0.7", "x-forwarded-for": "10.0.0.7"}
             async with http.get(f"{url}/api/agents", headers=forged) as response:
                 assert response.status == 401

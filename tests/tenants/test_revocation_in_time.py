@@ -1,6 +1,6 @@
-"""How long a key is of use after it was revoked: real services of three orchestrators and memory, in simulated time.
+"""How long a key is accepted after its revocation: three real orchestrators and memory, in simulated time.
 
-Nothing here takes as long as it says: the loop's clock jumps to the next timer, so that no busy machine changes it.
+The loop's clock jumps to the next timer, so tests run faster than the times they simulate, and load does not matter.
 """
 
 import asyncio
@@ -70,26 +70,26 @@ MEMORY = "memory"
 CALL_EVERY_S = 0.05
 WATCHED_S = 20.0
 SLOW_READ_S = READ_TIMEOUT_S - 0.05
-"""Memory answers just in time."""
+"""Memory's reply comes just before the timeout."""
 
 
 class SlowKeys(KeyService):
-    """Tells of changes after a while, as a memory that is busy does."""
+    """Reports changes with a delay, like a busy memory."""
 
     delay_s: Callable[[], float]
 
     async def ReadKeyChanges(
         self, request: keys_pb2.ReadKeyChangesRequest, context: Any
     ) -> keys_pb2.ReadKeyChangesResponse:
-        # What it answers with is of the moment in which it was asked.
+        # The reply shows the state at the time of the request.
         response = await super().ReadKeyChanges(request, context)
         await asyncio.sleep(self.delay_s())
         return response
 
 
 @dataclass
-class Seen:
-    """What became of a revoked key, in seconds of the loop."""
+class RevocationTimes:
+    """Observations of a revoked key, in seconds of the loop's clock."""
 
     revoked_s: float = 0.0
     accepted_s: dict[str, float] = field(default_factory=dict[str, float])
@@ -97,17 +97,17 @@ class Seen:
     ended_s: dict[str, float] = field(default_factory=dict[str, float])
     """When the open stream ended, by replica."""
     states: dict[str, str] = field(default_factory=dict[str, str])
-    """Of the runs that the key has begun, when all is over."""
+    """States of the runs started with the key, at the end."""
 
     @property
     def longest_s(self) -> float:
         return max([*self.accepted_s.values(), *self.ended_s.values()]) - self.revoked_s
 
 
-def simulate(seed: int, work: Callable[[], Awaitable[Seen]]) -> Seen:
+def simulate(seed: int, work: Callable[[], Awaitable[RevocationTimes]]) -> RevocationTimes:
     loop = SimulatedLoop(Random(seed))
 
-    async def run() -> Seen:
+    async def run() -> RevocationTimes:
         CLOCK.set(SimulatedClock(loop))
         return await work()
 
@@ -126,11 +126,11 @@ async def serving(
     llm.reply = lambda _: [*content("one "), 36_000.0]
     async with AsyncExitStack() as stack:
         served = GrpcService("headrace.v1.LlmService", llm, llm_pb2_grpc.add_LlmServiceServicer_to_server)
-        await stack.enter_async_context(serving_grpc(at("llm", auth), [served]))
+        await stack.enter_async_context(serving_grpc(server_settings("llm", auth), [served]))
         await stack.enter_async_context(serving_memory(folder, auth, read_delay_s))
         for name in REPLICAS:
             there = Config(
-                server=at(name, auth),
+                server=server_settings(name, auth),
                 config_dir=folder,
                 llm_gateway_address="local:llm",
                 memory_address=f"local:{MEMORY}",
@@ -141,13 +141,13 @@ async def serving(
         yield
 
 
-def at(name: str, auth: AuthSettings) -> ServerSettings:
+def server_settings(name: str, auth: AuthSettings) -> ServerSettings:
     return ServerSettings(listen=f"local:{name}", transport="local", drain_s=0, auth=auth)
 
 
 @asynccontextmanager
 async def serving_memory(folder: Path, auth: AuthSettings, delay_s: Callable[[], float]) -> AsyncGenerator[None]:
-    config = MemoryConfig(server=at(MEMORY, auth), data_dir=folder / "data")
+    config = MemoryConfig(server=server_settings(MEMORY, auth), data_dir=folder / "data")
     with closing(Disk(config.logs_dir)) as disk:
         async with open_files(disk) as store, Refusals(store).following() as refusals:
             keys = build_key_service(store)
@@ -171,7 +171,7 @@ async def serving_memory(folder: Path, auth: AuthSettings, delay_s: Callable[[],
 
 @dataclass(frozen=True)
 class Caller:
-    """Whoever shows a key, at one service."""
+    """A client with a key, at one service."""
 
     channel: grpc.aio.Channel
     token: str
@@ -193,13 +193,13 @@ class Caller:
         request = operator_pb2.OperatorListRunsRequest(run_ids=[run_id])
         return (await self._call(operator_pb2_grpc.OperatorServiceStub, "ListRuns", request)).runs[0].state
 
-    async def read_run(self, begun: asyncio.Queue[str]) -> None:
+    async def read_run(self, started_run_ids: asyncio.Queue[str]) -> None:
         stub: Any = agent_pb2_grpc.AgentServiceStub(self.channel)
         request = agent_pb2.QueryRequest(message="go on", agent_key="plain")
         async with reading(stub.Query(request, metadata=self._shown)) as events:
             async for event in events:
                 if event.HasField("run_start"):
-                    begun.put_nowait(event.run_start.run_id)
+                    started_run_ids.put_nowait(event.run_start.run_id)
 
     async def _call(self, make_stub: Any, name: str, request: Any) -> Any:
         with rpc_errors():
@@ -218,44 +218,44 @@ async def calling(service: str, token: str) -> AsyncGenerator[Caller]:
 
 async def revoke(
     folder: Path, moment_s: float, poll_s: float, read_delay_s: Callable[[], float], **config: Any
-) -> Seen:
-    """Have a key in use everywhere, revoke it at a moment, and see until when it was of use."""
-    seen, now_s = Seen(), asyncio.get_running_loop().time
+) -> RevocationTimes:
+    """Use a key at every service, revoke it at a moment, and record until when it was accepted."""
+    observations, now_s = RevocationTimes(), asyncio.get_running_loop().time
     async with serving(folder, poll_s, read_delay_s, **config), AsyncExitStack() as stack:
         admin = await stack.enter_async_context(calling(MEMORY, "admin"))
-        made = await admin.make_key()
-        callers = [await stack.enter_async_context(calling(name, made.secret)) for name in (*REPLICAS, MEMORY)]
-        begun = asyncio.Queue[str]()
+        key = await admin.make_key()
+        callers = [await stack.enter_async_context(calling(name, key.secret)) for name in (*REPLICAS, MEMORY)]
+        started_run_ids = asyncio.Queue[str]()
         streams, runs = list[asyncio.Task[None]](), list[str]()
         for name, caller in zip(REPLICAS, callers, strict=False):
-            streams.append(asyncio.create_task(caller.read_run(begun)))
-            streams[-1].add_done_callback(lambda _, name=name: seen.ended_s.setdefault(name, now_s()))
-            runs.append(await begun.get())
+            streams.append(asyncio.create_task(caller.read_run(started_run_ids)))
+            streams[-1].add_done_callback(lambda _, name=name: observations.ended_s.setdefault(name, now_s()))
+            runs.append(await started_run_ids.get())
         calls = [caller.agents for caller in callers[:-1]] + [callers[-1].facts]
         async with asyncio.TaskGroup() as group:
             for name, call in zip((*REPLICAS, MEMORY), calls, strict=True):
-                group.create_task(call_until_refused(call, partial(seen.accepted_s.__setitem__, name)))
+                group.create_task(call_until_refused(call, partial(observations.accepted_s.__setitem__, name)))
             await asyncio.sleep(moment_s)
-            await admin.revoke_key(made.key.key_id)
-            seen.revoked_s = now_s()
+            await admin.revoke_key(key.key.key_id)
+            observations.revoked_s = now_s()
         for stream in streams:
             with pytest.raises(CredentialEnded, match="revoked"):
                 await stream
         for run_id, replica in zip(runs, REPLICAS, strict=True):
             async with calling(replica, "admin") as operator:
-                seen.states[replica] = await operator.find_state(run_id)
-    return seen
+                observations.states[replica] = await operator.find_state(run_id)
+    return observations
 
 
 async def call_until_refused(call: Callable[[], Awaitable[Any]], accepted: Callable[[float], None]) -> None:
-    """Call for as long as the key is taken, and a while longer: what is refused once stays refused."""
+    """Call until the key is refused, and for some time after, to check that it stays refused."""
     now_s = asyncio.get_running_loop().time
     is_refused, until_s = False, now_s() + WATCHED_S
     while now_s() < until_s:
         began_s = now_s()
         try:
             await call()
-            assert not is_refused, "a revoked key was taken again"
+            assert not is_refused, "a revoked key was accepted again"
             accepted(began_s)
         except CredentialEnded:
             is_refused = True
@@ -266,10 +266,10 @@ async def call_until_refused(call: Callable[[], Awaitable[Any]], accepted: Calla
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HEADRACE_TRANSPORT", "local")
-    return furnish(tmp_path / "first")
+    return write_agents(tmp_path / "first")
 
 
-def furnish(folder: Path) -> Path:
+def write_agents(folder: Path) -> Path:
     (folder / "agents").mkdir(parents=True)
     agent = {"mode": "ONESHOT", "modelConfig": MODEL, "plain": {"systemPrompt": "Answer."}}
     (folder / "agents" / "plain.json").write_text(json.dumps(agent))
@@ -277,36 +277,36 @@ def furnish(folder: Path) -> Path:
 
 
 MOMENTS_S: Sequence[float] = [0.0, 0.3, 0.9, 1.7, 2.6, 3.4]
-"""Of the revocation, at different places between two looks."""
+"""Times of the revocation, at different positions between two polls."""
 
 
 @pytest.mark.parametrize("moment_s", check_first(MOMENTS_S, 2))
 @pytest.mark.parametrize(("poll_s", "is_slow"), [(1.0, False), (KEYS_POLL_S_MAX, True)])
-def test_a_revoked_key_is_of_no_use_after_5_s_anywhere(
+def test_a_revoked_key_is_refused_everywhere_within_5_s(
     place: Path, moment_s: float, poll_s: float, is_slow: bool
 ) -> None:
-    """With the default, and at the worst that settings and a memory that just answers in time allow."""
+    """With the default poll interval, and in the worst case of settings and of a memory that just meets its timeout."""
     random = Random(moment_s)
     delay_s = (lambda: SLOW_READ_S) if is_slow else (lambda: random.uniform(0.001, 0.02))
-    seen = simulate(1, lambda: revoke(place, moment_s, poll_s, delay_s))
-    assert seen.longest_s <= BOUND_S, seen
-    assert set(seen.accepted_s) == {*REPLICAS, MEMORY}
-    assert set(seen.ended_s) == {*REPLICAS}
-    assert set(seen.states.values()) == {"running"}, "runs go on where no setting says otherwise"
+    observations = simulate(1, lambda: revoke(place, moment_s, poll_s, delay_s))
+    assert observations.longest_s <= BOUND_S, observations
+    assert set(observations.accepted_s) == {*REPLICAS, MEMORY}
+    assert set(observations.ended_s) == {*REPLICAS}
+    assert set(observations.states.values()) == {"running"}, "runs continue by default"
 
 
-def test_runs_end_with_it_where_a_setting_says_so(place: Path) -> None:
-    seen = simulate(2, lambda: revoke(place, 0.5, 1.0, lambda: 0.01, revoked_key_runs="cancel"))
-    assert seen.longest_s <= BOUND_S
-    assert set(seen.states.values()) == {"cancelled"}
+def test_with_revoked_key_runs_cancel_runs_end_with_their_key(place: Path) -> None:
+    observations = simulate(2, lambda: revoke(place, 0.5, 1.0, lambda: 0.01, revoked_key_runs="cancel"))
+    assert observations.longest_s <= BOUND_S
+    assert set(observations.states.values()) == {"cancelled"}
 
 
 @pytest.mark.nightly
-def test_what_is_measured_is_the_products_own_pace(place: Path) -> None:
-    """A slow memory and rare looks are seen to cost seconds, so that the bound above holds something."""
+def test_slow_polls_and_a_slow_memory_delay_a_revocation(place: Path) -> None:
+    """A slow memory and rare polls do cost seconds, which shows that the bound above is meaningful."""
     slow = [
         simulate(
-            3, lambda at=moment_s: revoke(furnish(place / f"{at}"), at, KEYS_POLL_S_MAX, lambda: SLOW_READ_S)
+            3, lambda at=moment_s: revoke(write_agents(place / f"{at}"), at, KEYS_POLL_S_MAX, lambda: SLOW_READ_S)
         ).longest_s
         for moment_s in MOMENTS_S
     ]

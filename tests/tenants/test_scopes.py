@@ -1,4 +1,4 @@
-"""Every RPC and route with a key that has ended, in each way, and with one that lacks the scope."""
+"""Every RPC and route with keys that are revoked, disabled or expired, and with keys that lack the scope."""
 
 import asyncio
 import io
@@ -42,18 +42,18 @@ FOR_EVERY_SCOPE = {
     "SpendService": "GetUsage",
     "ToolService": "ListTools GetTool ListSkills",
 }
-"""Public RPCs that take every credential, and say themselves what some requests need."""
+"""Public RPCs that accept every credential, and check the scopes of some requests themselves."""
 
-ENDED = ("revoked", "disabled", "expired")
+WAYS_TO_END = ("revoked", "disabled", "expired")
 
 
 @dataclass(frozen=True)
 class Stage:
     suite: TenantSuite
     ended: dict[str, str]
-    """A key's text for each way to end."""
+    """A key for each way to end."""
     lacking: dict[str, str]
-    """A key's text for each scope, which has all others."""
+    """For each scope, a key that has all the others."""
 
     async def call(self, name: str, who: Identity) -> Outcome:
         return await self.suite.call(RPCS[name], who, make_request(name, Ids(fresh(), fresh())), as_client=True)
@@ -63,21 +63,21 @@ class Stage:
 async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
     async with serving_tenants(tmp_path_factory.mktemp("scopes")) as suite:
         async with suite.connect(KEYS[ADA]) as admin:
-            made = {way: await suite.make_key(way, "cat") for way in ENDED[:2]}
+            keys = {way: await suite.make_key(way, "cat") for way in WAYS_TO_END[:2]}
             lacking = {
                 scope: await suite.make_key(f"no {scope}", "dan", scopes=[*ALL_SCOPES - {scope}])
                 for scope in ALL_SCOPES
             }
-            made["expired"] = await suite.make_key("expired", "cat", expires_at=now_ms() + 1000)
-            await admin.revoke_key(made["revoked"].key.key_id)
-            await admin.update_key(made["disabled"].key.key_id, disabled=True)
-        for one in made.values():
-            async with suite.connect(one.secret) as client:
+            keys["expired"] = await suite.make_key("expired", "cat", expires_at=now_ms() + 1000)
+            await admin.revoke_key(keys["revoked"].key.key_id)
+            await admin.update_key(keys["disabled"].key.key_id, disabled=True)
+        for key in keys.values():
+            async with suite.connect(key.secret) as client:
                 for call in (client.agents, client.facts, lambda ask=client: ask.upload("notes.txt", b"hello")):
                     await until_refused(call)
-            await until_refused_over_http(suite, one.secret)
+            await until_refused_over_http(suite, key.secret)
         yield Stage(
-            suite, {way: one.secret for way, one in made.items()}, {scope: one.secret for scope, one in lacking.items()}
+            suite, {way: key.secret for way, key in keys.items()}, {scope: key.secret for scope, key in lacking.items()}
         )
 
 
@@ -96,7 +96,7 @@ async def until_refused_over_http(suite: TenantSuite, secret: str) -> None:
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-async def test_a_key_that_has_ended_serves_for_nothing(
+async def test_a_revoked_disabled_or_expired_key_is_refused_by_every_rpc(
     name: str, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cat = Identity("acme", "cat")
@@ -107,7 +107,7 @@ async def test_a_key_that_has_ended_serves_for_nothing(
         assert way in outcome.message
 
 
-async def test_each_public_rpc_wants_a_scope_or_says_why_not() -> None:
+async def test_each_public_rpc_needs_a_scope_or_is_listed_as_an_exception() -> None:
     open_to_all = {f"{service}.{name}" for service, names in FOR_EVERY_SCOPE.items() for name in names.split()}
     assert {name for name in PUBLIC if not find_scope(path(RPCS[name]))} == open_to_all & set(PUBLIC)
     assert {find_scope(path(RPCS[name])) for name in PUBLIC} - {""} <= ALL_SCOPES
@@ -124,9 +124,9 @@ async def test_a_credential_without_the_scope_is_refused(
     assert outcome.message == f"this credential has no scope {find_scope(path(RPCS[name]))!r}"
 
 
-async def test_over_http_the_same(stage: Stage, front: aiohttp.ClientSession) -> None:
+async def test_an_ended_key_is_refused_by_every_route(stage: Stage, front: aiohttp.ClientSession) -> None:
     for route in load_routes():
-        if route.is_hook:  # who posts there has signed it
+        if route.is_hook:  # Posts to a hook are signed.
             continue
         where = route.path.replace("{schedule_id}", fresh())
         for secret in stage.ended.values():
@@ -136,16 +136,16 @@ async def test_over_http_the_same(stage: Stage, front: aiohttp.ClientSession) ->
                     assert (await response.json())["error"]["code"] == "CREDENTIAL_ENDED"
 
 
-async def test_a_route_without_its_scope_is_refused(stage: Stage, front: aiohttp.ClientSession) -> None:
+async def test_every_route_refuses_a_credential_without_its_scope(stage: Stage, front: aiohttp.ClientSession) -> None:
     for route in load_routes():
         scope = find_scope(route.grpc_path)
         if not scope or route.is_hook:
             continue
-        given: dict[str, Any] = {} if route.verb in ("GET", "HEAD") else {"json": {}}
+        body: dict[str, Any] = {} if route.verb in ("GET", "HEAD") else {"json": {}}
         if route.is_upload:
-            given = {"data": {"file": io.BytesIO(b"hello")}}
+            body = {"data": {"file": io.BytesIO(b"hello")}}
         headers = {"X-API-Key": stage.lacking[scope]}
-        async with front.request(route.verb, route.path, headers=headers, **given) as response:
+        async with front.request(route.verb, route.path, headers=headers, **body) as response:
             assert response.status == 403, route.path
             if route.verb != "HEAD":
                 text = await response.text()
@@ -163,7 +163,7 @@ ADAPTERS = (
 
 
 @pytest.mark.parametrize(("verb", "where"), ADAPTERS)
-async def test_a_key_that_has_ended_opens_no_face(
+async def test_an_ended_key_is_refused_by_every_face(
     verb: str, where: str, stage: Stage, front: aiohttp.ClientSession
 ) -> None:
     for way, secret in stage.ended.items():
@@ -182,7 +182,7 @@ ASKING = {
 
 
 @pytest.mark.parametrize("where", ASKING)
-async def test_nobody_asks_through_a_face_without_the_scope(
+async def test_faces_refuse_queries_without_the_scope_ask(
     where: str, stage: Stage, front: aiohttp.ClientSession
 ) -> None:
     headers = {"X-API-Key": stage.lacking["ask"]}

@@ -1,4 +1,4 @@
-"""Keys made by RPC, over three orchestrators, the facade, memory and tools: one that ends, ends everywhere."""
+"""Keys made by RPC, over three orchestrators, the facade, memory and tools: an ended key is refused everywhere."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ class Stage:
             await admin.revoke_key(made.key.key_id)
 
     async def run_state(self, run_id: str) -> str:
-        """State of a run of Cat's, at the replica that has it."""
+        """Return the state of a run of Cat's, from the replica that owns it."""
         with acting_as(CAT):
             for address in self.replicas:
                 async with open_channel(address, self.suite.shown) as channel:
@@ -82,91 +82,95 @@ async def stage(folder: Path) -> AsyncGenerator[Stage]:
         yield Stage(suite, replicas)
 
 
-async def ask_slowly(client: Client, begun: asyncio.Queue[str]) -> None:
-    """Read the run of a question without an end; raises what ends the stream."""
+async def ask_slowly(client: Client, started_run_ids: asyncio.Queue[str]) -> None:
+    """Start a run without an end and read it; the error that ends the stream is raised."""
     async with client.ask(SLOW, agent_key="plain") as run:
         async for event in run:
             if event.HasField("run_start"):
-                begun.put_nowait(event.run_start.run_id)
+                started_run_ids.put_nowait(event.run_start.run_id)
 
 
-async def watch_gates(stage: Stage, secret: str, begun: asyncio.Queue[str]) -> None:
+async def watch_gates(stage: Stage, secret: str, watching: asyncio.Queue[str]) -> None:
     async with open_channel(stage.replicas[1]) as channel:
         stub: Any = gates_pb2_grpc.GateServiceStub(channel)
         call = stub.WatchGates(gates_pb2.WatchGatesRequest(), metadata=(("x-api-key", secret),))
         async with reading(call) as answers:
             async for _ in answers:
-                begun.put_nowait("")
+                watching.put_nowait("")
 
 
-async def ask_over_http(http: aiohttp.ClientSession, secret: str, begun: asyncio.Queue[str]) -> tuple[str | None, Any]:
+async def ask_over_http(
+    http: aiohttp.ClientSession, secret: str, started_run_ids: asyncio.Queue[str]
+) -> tuple[str | None, Any]:
     """Return the event type and the data of the last frame of a stream that has ended."""
     reader, last = SseReader(), None
     body, headers = {"message": SLOW, "agentKey": "plain"}, {"X-API-Key": secret}
     async with http.post("/api/query", json=body, headers=headers) as response:
         async for chunk in response.content.iter_any():
             for frame in reader.feed(chunk):
-                if frame.data == b"[DONE]":  # the run's own end has come first
+                if frame.data == b"[DONE]":  # The run ended first.
                     break
                 data, last = json.loads(frame.data), frame
                 if data.get("type") == "run.start":
-                    begun.put_nowait(data["runId"])
+                    started_run_ids.put_nowait(data["runId"])
     assert last is not None
     return last.event, json.loads(last.data)
 
 
-async def test_a_revoked_key_ends_at_every_replica_and_its_runs_go_on(tmp_path: Path) -> None:
+async def test_a_revoked_key_is_refused_at_every_replica_and_its_runs_continue(tmp_path: Path) -> None:
     with structlog.testing.capture_logs() as logged:
         async with stage(tmp_path) as stage_, AsyncExitStack() as stack:
-            made = await stage_.make_key()
-            clients = [await stack.enter_async_context(stage_.client(made.secret, n)) for n in range(3)]
-            begun, watched = asyncio.Queue[str](), asyncio.Queue[str]()
-            streams = [asyncio.create_task(ask_slowly(client, begun)) for client in clients]
-            streams.append(asyncio.create_task(watch_gates(stage_, made.secret, watched)))
+            key = await stage_.make_key()
+            clients = [await stack.enter_async_context(stage_.client(key.secret, n)) for n in range(3)]
+            started_run_ids, watched = asyncio.Queue[str](), asyncio.Queue[str]()
+            streams = [asyncio.create_task(ask_slowly(client, started_run_ids)) for client in clients]
+            streams.append(asyncio.create_task(watch_gates(stage_, key.secret, watched)))
             fronts = (stage_.suite.http, await stack.enter_async_context(behind_gateway(stage_.suite)))
-            shown = [asyncio.create_task(ask_over_http(http, made.secret, begun)) for http in fronts]
-            runs = [await begun.get() for _ in range(5)]
+            http_streams = [asyncio.create_task(ask_over_http(http, key.secret, started_run_ids)) for http in fronts]
+            runs = [await started_run_ids.get() for _ in range(5)]
             await watched.get()
-            await stage_.revoke_key(made)
+            await stage_.revoke_key(key)
             for stream in streams:
                 with pytest.raises(CredentialEnded, match="revoked"):
                     await stream
-            for stream in shown:
+            for stream in http_streams:
                 kind, last = await stream
                 assert (kind, last["code"], last["error"]["code"]) == ("error", 401, "CREDENTIAL_ENDED")
             for client in clients:
                 with pytest.raises(CredentialEnded):
                     await client.agents()
-            await until_refused(clients[0].facts)  # memory and tools look at times of their own
+            await until_refused(clients[0].facts)  # Memory and tools poll at other times.
             await until_refused(lambda: clients[0].upload("notes.txt", b"hello"))
             for http in fronts:
-                async with http.get("/api/agents", headers={"X-API-Key": made.secret}) as response:
+                async with http.get("/api/agents", headers={"X-API-Key": key.secret}) as response:
                     assert response.status == 401
                     assert (await response.json())["error"]["code"] == "CREDENTIAL_ENDED"
             assert {await stage_.run_state(run_id) for run_id in runs} == {"running"}
-    assert made.secret.removeprefix("hrk_") not in str(logged)
+    assert key.secret.removeprefix("hrk_") not in str(logged)
 
 
-async def test_what_a_key_may_it_may_over_all_replicas(tmp_path: Path) -> None:
+async def test_the_limits_of_a_key_apply_across_all_replicas(tmp_path: Path) -> None:
     async with stage(tmp_path) as stage_, AsyncExitStack() as stack:
-        made = await stage_.make_key(runs_max=2)
-        begun = asyncio.Queue[str]()
-        clients = [await stack.enter_async_context(stage_.client(made.secret, n)) for n in range(3)]
-        streams = [asyncio.create_task(ask_slowly(client, begun)) for client in clients[:2]]
-        runs = [await begun.get() for _ in streams]
+        key = await stage_.make_key(runs_max=2)
+        started_run_ids = asyncio.Queue[str]()
+        clients = [await stack.enter_async_context(stage_.client(key.secret, n)) for n in range(3)]
+        streams = [asyncio.create_task(ask_slowly(client, started_run_ids)) for client in clients[:2]]
+        runs = [await started_run_ids.get() for _ in streams]
         for client in clients:
             with pytest.raises(QuotaExceeded, match="2 live runs"):
-                await ask_slowly(client, begun)
+                await ask_slowly(client, started_run_ids)
         await clients[0].cancel(runs[0])
-        streams.append(asyncio.create_task(until_begun(clients[2], begun)))
-        runs.append(await begun.get())
+        streams.append(asyncio.create_task(ask_until_started(clients[2], started_run_ids)))
+        runs.append(await started_run_ids.get())
         for run_id in runs[1:]:
             await clients[0].cancel(run_id)
         await asyncio.gather(*streams)
 
         limited = await stage_.make_key(requests_per_minute=5)
-        few = [await stack.enter_async_context(stage_.client(limited.secret, n)) for n in range(3)]
-        answers = await asyncio.gather(*(client.agents() for client in few * 4), few[0].facts(), return_exceptions=True)
+        limited_clients = [await stack.enter_async_context(stage_.client(limited.secret, n)) for n in range(3)]
+        answers = await asyncio.gather(
+            *(client.agents() for client in limited_clients * 4), limited_clients[0].facts(), return_exceptions=True
+        )
         assert sum(not isinstance(answer, BaseException) for answer in answers) == 5
         refused = [answer for answer in answers if isinstance(answer, BaseException)]
         assert all(isinstance(error, QuotaExceeded) for error in refused), refused
@@ -175,15 +179,15 @@ async def test_what_a_key_may_it_may_over_all_replicas(tmp_path: Path) -> None:
                 await nobody.agents()
 
 
-async def until_begun(client: Client, begun: asyncio.Queue[str]) -> None:
-    while True:  # a place is free a moment after its run's end
+async def ask_until_started(client: Client, started_run_ids: asyncio.Queue[str]) -> None:
+    while True:  # A place becomes free a moment after its run's end.
         try:
-            return await ask_slowly(client, begun)
+            return await ask_slowly(client, started_run_ids)
         except QuotaExceeded:
             await asyncio.sleep(0.02)
 
 
-async def test_a_request_is_one_call_of_its_key_at_either_facade(tmp_path: Path) -> None:
+async def test_one_http_request_counts_as_one_call_of_its_key_at_either_facade(tmp_path: Path) -> None:
     async with stage(tmp_path) as stage_, AsyncExitStack() as stack:
         fronts = (stage_.suite.http, await stack.enter_async_context(behind_gateway(stage_.suite)))
         for http in fronts:
@@ -196,28 +200,28 @@ async def test_a_request_is_one_call_of_its_key_at_either_facade(tmp_path: Path)
                 assert statuses == [404, 404, 429], path
 
 
-async def test_a_suspended_user_is_out_everywhere_until_released(tmp_path: Path) -> None:
+async def test_a_suspended_user_is_refused_everywhere_until_released(tmp_path: Path) -> None:
     async with stage(tmp_path) as stage_, AsyncExitStack() as stack:
-        suite, begun, watched = stage_.suite, asyncio.Queue[str](), asyncio.Queue[str]()
-        made = await stage_.make_key()
-        clients = [await stack.enter_async_context(stage_.client(made.secret, n)) for n in range(3)]
-        streams = [asyncio.create_task(ask_slowly(client, begun)) for client in clients]
-        streams.append(asyncio.create_task(watch_gates(stage_, made.secret, watched)))
-        shown = asyncio.create_task(ask_over_http(suite.http, made.secret, begun))
-        runs = [await begun.get() for _ in range(4)]
+        suite, started_run_ids, watched = stage_.suite, asyncio.Queue[str](), asyncio.Queue[str]()
+        key = await stage_.make_key()
+        clients = [await stack.enter_async_context(stage_.client(key.secret, n)) for n in range(3)]
+        streams = [asyncio.create_task(ask_slowly(client, started_run_ids)) for client in clients]
+        streams.append(asyncio.create_task(watch_gates(stage_, key.secret, watched)))
+        http_stream = asyncio.create_task(ask_over_http(suite.http, key.secret, started_run_ids))
+        runs = [await started_run_ids.get() for _ in range(4)]
         await watched.get()
         admin = await stack.enter_async_context(stage_.client(KEYS[ADA]))
         await admin.suspend_user(CAT.user)
         ended = await asyncio.gather(*streams, return_exceptions=True)
         assert all(isinstance(error, CredentialEnded) or error is None for error in ended), ended
-        await shown
+        await http_stream
         for call in (*(client.agents for client in clients), clients[0].facts):
             await until_refused(call)
         while {await stage_.run_state(run_id) for run_id in runs} != {"cancelled"}:
             await asyncio.sleep(0.02)
-        async with suite.http.get("/api/agents", headers={"X-API-Key": made.secret}) as response:
+        async with suite.http.get("/api/agents", headers={"X-API-Key": key.secret}) as response:
             assert (response.status, (await response.json())["error"]["code"]) == (401, "CREDENTIAL_ENDED")
-        assert [one.user for one in await admin.suspended_users()] == [CAT.user]
+        assert [suspension.user for suspension in await admin.suspended_users()] == [CAT.user]
         await admin.release_user(CAT.user)
         while not await is_in(clients[0]):
             await asyncio.sleep(0.02)

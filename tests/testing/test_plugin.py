@@ -1,4 +1,4 @@
-"""headrace.testing as its users have it: a folder with tests of agents, run by a pytest of its own."""
+"""headrace.testing as its users run it: a folder with tests of agents, in a separate pytest process."""
 
 import subprocess
 import sys
@@ -63,5 +63,5 @@ def test_the_plugin_serves_tests_of_agents(tmp_path: Path) -> None:
     first = f"from pathlib import Path\n\nCASSETTE = Path({str(CASSETTES / 'tool.cassette')!r})\n"
     (tmp_path / "test_agents.py").write_text(first + TESTS)
     command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=tmp_path)
-    assert "4 passed" in done.stdout, done.stdout + done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=tmp_path)
+    assert "4 passed" in process.stdout, process.stdout + process.stderr

@@ -15,7 +15,7 @@ from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.sandbox.tiers import Sandbox
 from services.tools.server import tool_server
-from tests.support.tools.processes import leave_out_others, nothing_running
+from tests.support.tools.processes import note_other_processes, wait_for_no_processes
 from tests.support.tools.suite import CHAT, Serve, Suite
 
 TEST_TIMEOUT_S = 600.0
@@ -24,14 +24,14 @@ TEST_TIMEOUT_S = 600.0
 
 @pytest.fixture(autouse=True)
 def others() -> None:
-    leave_out_others()
+    note_other_processes()
 
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Serve:
-    """`async with serve() as suite`, with the sandbox that this machine should have, or another, and settings.
+    """`async with serve() as suite` runs a server with this machine's sandbox, or a given one, and given settings.
 
-    `lasting`: processes may live as long as the server, not only as long as a call. `env` has what files refer to.
+    With `lasting`, processes may outlive a call, up to the end of the server. `env` has the values that files refer to.
     """
 
     @asynccontextmanager
@@ -52,7 +52,7 @@ def serve(tmp_path: Path) -> Serve:
             stub = tools_pb2_grpc.ToolServiceStub(channel)
             yield Suite(stub, catalogue, definitions, tmp_path / "workspaces" / CHAT)
             if not lasting:
-                await nothing_running()
-        await nothing_running()
+                await wait_for_no_processes()
+        await wait_for_no_processes()
 
     return start

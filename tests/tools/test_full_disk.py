@@ -1,4 +1,4 @@
-"""The service on a data folder that is really full: a file system in memory, of a mount namespace of its own."""
+"""The service on a data folder that is really full: an in-memory file system in a separate mount namespace."""
 
 import asyncio
 import os
@@ -68,7 +68,7 @@ async def check_everything_works(small: Small, chat_id: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bytes", "inodes"])
-async def test_a_full_disk_is_told_and_left(tmp_path: Path, kind: str) -> None:
+async def test_a_full_disk_is_reported_and_service_resumes_when_there_is_room(tmp_path: Path, kind: str) -> None:
     async with serving_tools(tmp_path) as small:
         await check_everything_works(small, CHAT)
         small.disk.fill(kind)
@@ -91,7 +91,7 @@ async def test_a_full_disk_is_told_and_left(tmp_path: Path, kind: str) -> None:
         assert (await small.execute("_bash_", effect_key="full", command="ls acted")).result.startswith("ls: cannot")
 
 
-async def test_a_service_starts_on_a_full_disk_and_works_when_there_is_room(tmp_path: Path) -> None:
+async def test_a_service_starts_on_a_full_disk_and_works_once_there_is_room(tmp_path: Path) -> None:
     async with serving_tools(tmp_path, is_full=True) as small:
         with pytest.raises(Overloaded):
             await small.execute("write_file", path="b", content="x")
@@ -127,7 +127,7 @@ async def test_commands_and_files_leave_the_reserve_to_chats(tmp_path: Path) -> 
         assert (await waiting).result == "done\n"
 
 
-async def test_an_upload_is_held_against_the_reserve_once(tmp_path: Path) -> None:
+async def test_an_upload_is_counted_against_the_reserve_once(tmp_path: Path) -> None:
     data = bytes(8 << 20)
     async with serving_tools(tmp_path, size=RESERVE_BYTES + len(data) * 3 // 2, reserve_bytes=RESERVE_BYTES) as small:
         with rpc_errors():

@@ -1,4 +1,4 @@
-"""python -m services.tools as a process: it starts, serves, and stops; a demanded sandbox is no wish."""
+"""python -m services.tools as a process: it starts, serves and stops, and refuses to run without a required sandbox."""
 
 import asyncio
 import json
@@ -42,20 +42,20 @@ async def test_the_service_starts_serves_and_stops(tmp_path: Path) -> None:
             stub = tools_pb2_grpc.ToolServiceStub(channel)
             listed = await stub.ListTools(tools_pb2.ListToolsRequest(), wait_for_ready=True)
             async with reading(stub.Execute(CALL)) as deltas:
-                said = [delta async for delta in deltas]
+                deltas_received = [delta async for delta in deltas]
         process.send_signal(signal.SIGTERM)
         _, logged = await process.communicate()
     assert list_wide(tmp_path) == []
     assert (tmp_path / "workspaces" / CHAT / "made").exists()
     assert {"_bash_", "convert_units"} <= {tool.name for tool in listed.tools}
-    assert [delta.output.delta for delta in said[:-1]] == ["hello\n"]
-    assert said[-1].result.ok
+    assert [delta.output.delta for delta in deltas_received[:-1]] == ["hello\n"]
+    assert deltas_received[-1].result.ok
     assert process.returncode == 0
     events = [json.loads(line)["event"] for line in logged.decode().splitlines() if line.startswith("{")]
     assert "sandbox found" in events
 
 
-def test_a_demanded_sandbox_that_does_not_work_stops_the_start() -> None:
+def test_a_required_sandbox_that_does_not_work_prevents_the_start() -> None:
     with pytest.raises(OSError, match="no Landlock"):
         choose_sandbox(Config(sandbox="process"), BROKEN)
     with pytest.raises(OSError, match="the bubblewrap sandbox was demanded"):
@@ -71,7 +71,7 @@ def test_an_allow_list_without_bubblewrap_is_reported_with_the_reason() -> None:
     assert line["problem"] == "HEADRACE_TOOLS_NETWORK_ALLOW needs bubblewrap; bubblewrap: bwrap is not installed"
 
 
-def test_paths_of_the_operator_reach_the_sandbox() -> None:
+def test_the_operators_paths_reach_the_sandbox() -> None:
     config = Config(bash_working_directory=Path("/srv/shared"), bash_allowed_paths="/srv/a, /srv/b,")
     found = choose_sandbox(config, Sandbox("process"))
     assert (found.readable, found.writable) == (("/srv/a", "/srv/b"), ("/srv/shared",))
@@ -84,8 +84,8 @@ def test_an_unknown_sandbox_setting_is_refused() -> None:
         Config(sandbox="docker")
 
 
-async def test_commands_start_while_other_calls_come_and_go(tmp_path: Path) -> None:
-    """gRPC's fork handlers, in force unless somebody says otherwise, end some children before they are commands."""
+async def test_commands_start_while_other_calls_start_and_end(tmp_path: Path) -> None:
+    """gRPC's fork handlers, which are on by default, kill some children before they become commands."""
     socket = f"unix:{tmp_path}/tools.sock"
     settings = {"HEADRACE_TOOLS_LISTEN": socket, "HEADRACE_DATA_DIR": str(tmp_path)}
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
@@ -101,10 +101,10 @@ async def test_commands_start_while_other_calls_come_and_go(tmp_path: Path) -> N
                 async with reading(stub.Execute(CALL)) as deltas:
                     return [delta.result.ok async for delta in deltas][-1]
 
-            ended = [ok for _ in range(6) for ok in await asyncio.gather(*(call() for _ in range(8)))]
+            results = [ok for _ in range(6) for ok in await asyncio.gather(*(call() for _ in range(8)))]
         process.send_signal(signal.SIGTERM)
         _, logged = await process.communicate()
-    assert ended == [True] * 48
+    assert results == [True] * 48
     assert b"fork" not in logged
 
 
@@ -112,7 +112,7 @@ HEAVY = ("aiohttp", "reportlab", "pptx", "fontTools", "numpy", "pandas", "matplo
 """Libraries that fetches, reports and data work need, and nothing else."""
 
 
-async def test_a_start_loads_no_library_that_only_some_calls_need() -> None:
+async def test_startup_imports_no_library_that_only_some_calls_need() -> None:
     code = f"import sys, services.tools.server; print([name for name in {HEAVY} if name in sys.modules])"
-    _, said, _ = await run_to_end(sys.executable, "-c", code)
-    assert said.decode() == "[]\n"
+    _, output, _ = await run_to_end(sys.executable, "-c", code)
+    assert output.decode() == "[]\n"

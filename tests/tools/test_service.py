@@ -15,8 +15,8 @@ from headrace.v1 import tools_pb2
 from services.tools.sandbox.tiers import Sandbox
 from services.tools.toolkit.tool import RESULT_CHARS_MAX
 from tests.support.timing import within
-from tests.support.tools.calls import deltas_of, request
-from tests.support.tools.processes import nothing_running
+from tests.support.tools.calls import read_deltas, request
+from tests.support.tools.processes import wait_for_no_processes
 from tests.support.tools.suite import Serve
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "tools"
@@ -31,7 +31,7 @@ async def test_tools_are_listed_by_name_and_filtered(serve: Serve) -> None:
     assert [tool.name for tool in some.tools] == ["read_file"]
 
 
-async def test_one_tool_is_got_whatever_its_case(serve: Serve) -> None:
+async def test_a_tool_is_found_whatever_the_case_of_its_name(serve: Serve) -> None:
     async with serve() as suite:
         reply = await suite.stub.GetTool(tools_pb2.GetToolRequest(tool_name="_BASH_"))
         with pytest.raises(NotFound), rpc_errors():
@@ -46,7 +46,7 @@ async def test_an_unknown_tool_is_an_error(serve: Serve) -> None:
             await suite.execute("nobody")
 
 
-async def test_a_chat_id_that_leads_elsewhere_is_an_error(serve: Serve) -> None:
+async def test_a_chat_id_with_a_path_is_an_error(serve: Serve) -> None:
     async with serve() as suite:
         request = tools_pb2.ExecuteRequest(
             run_id="00000000-0000-4000-8000-000000000001", tool_call_id="1", tool_name="list_files", chat_id="../../x"
@@ -68,9 +68,9 @@ async def test_bash_streams_its_output_and_its_result(serve: Serve) -> None:
 async def test_bash_runs_in_the_workspace_that_the_file_tools_see(serve: Serve) -> None:
     async with serve() as suite:
         await suite.execute("write_file", '{"path": "outputs/deep/a.txt", "content": "line\\n"}')
-        _, made = await suite.execute("_bash_", '{"command": "cat outputs/deep/a.txt; echo b > outputs/b.txt"}')
+        _, shown_file = await suite.execute("_bash_", '{"command": "cat outputs/deep/a.txt; echo b > outputs/b.txt"}')
         _, listed = await suite.execute("list_files", '{"path": "outputs"}')
-    assert made.result == "line\n"
+    assert shown_file.result == "line\n"
     assert listed.result == "outputs/b.txt (2 bytes)\noutputs/deep/a.txt (5 bytes)"
 
 
@@ -93,7 +93,7 @@ async def test_cancelling_the_call_kills_the_command_within_half_a_second(serve:
                 await asyncio.sleep(0.005)
 
 
-async def test_more_commands_than_may_run_are_refused_at_once_and_places_come_back(serve: Serve) -> None:
+async def test_commands_above_the_limit_are_refused_until_others_end(serve: Serve) -> None:
     waiting = '{"command": "echo up; sleep 1012.5"}'
     async with serve() as suite:
         async with reading(suite.call("_bash_", waiting)) as first, reading(suite.call("_bash_", waiting)) as second:
@@ -102,7 +102,7 @@ async def test_more_commands_than_may_run_are_refused_at_once_and_places_come_ba
             with pytest.raises(Overloaded):
                 await suite.execute("_bash_", '{"command": "true"}')
             assert (await suite.execute("list_files"))[1].ok
-        await nothing_running()
+        await wait_for_no_processes()
         async with within(100):
             while True:
                 with suppress(Overloaded):  # a command is gone a moment before its place is free
@@ -112,7 +112,7 @@ async def test_more_commands_than_may_run_are_refused_at_once_and_places_come_ba
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "said"),
+    ("tool", "arguments", "message"),
     [
         ("_bash_", "{}", "$: "),
         ("_bash_", '{"command": "echo \\u0000"}', "could not be run"),
@@ -128,11 +128,11 @@ async def test_more_commands_than_may_run_are_refused_at_once_and_places_come_ba
         ("list_files", '{"path": "nothing"}', "No such file"),
     ],
 )
-async def test_what_the_model_can_act_on_is_a_result(serve: Serve, tool: str, arguments: str, said: str) -> None:
+async def test_failures_the_model_can_act_on_are_results(serve: Serve, tool: str, arguments: str, message: str) -> None:
     async with serve() as suite:
         _, outcome = await suite.execute(tool, arguments)
     assert not outcome.ok
-    assert said in outcome.result
+    assert message in outcome.result
 
 
 async def test_the_weather_is_the_same_for_the_same_arguments(serve: Serve) -> None:
@@ -156,7 +156,7 @@ async def test_the_weather_is_the_same_for_the_same_arguments(serve: Serve) -> N
         ("", "UTC"),
     ],
 )
-async def test_a_city_has_the_time_of_its_zone(serve: Serve, city: str, zone: str) -> None:
+async def test_city_datetime_uses_the_citys_time_zone(serve: Serve, city: str, zone: str) -> None:
     async with serve() as suite:
         _, outcome = await suite.execute("city_datetime", json.dumps({"city": city} if city else {}))
     assert json.loads(outcome.result)["timeZone"] == zone
@@ -170,17 +170,17 @@ async def test_a_long_file_is_read_in_parts(serve: Serve) -> None:
         while True:
             _, outcome = await suite.execute("read_file", json.dumps({"path": "a", "firstLine": first}))
             assert len(outcome.result) <= RESULT_CHARS_MAX
-            part, cut, rest = outcome.result.partition("\n[… cut here; go on with firstLine ")
+            part, cut, note = outcome.result.partition("\n[… cut here; go on with firstLine ")
             read += part
             if not cut:
                 break
-            first = int(rest.split()[0])
+            first = int(note.split()[0])
         _, some = await suite.execute("read_file", '{"path": "a", "firstLine": 3, "lines": 1}')
     assert read == text
     assert some.result == f"3 {'x' * 50}\n"
 
 
-async def test_a_file_that_is_no_text_is_refused(serve: Serve) -> None:
+async def test_reading_a_binary_file_is_refused(serve: Serve) -> None:
     async with serve() as suite:
         await suite.execute("_bash_", '{"command": "head -c 100 /dev/zero > a; mkfifo p"}')
         _, outcome = await suite.execute("read_file", '{"path": "a"}')
@@ -189,7 +189,7 @@ async def test_a_file_that_is_no_text_is_refused(serve: Serve) -> None:
     assert not pipe.ok
 
 
-async def test_without_a_sandbox_commands_are_refused_and_the_others_work(serve: Serve) -> None:
+async def test_without_a_sandbox_only_commands_are_refused(serve: Serve) -> None:
     async with serve(Sandbox(None, "this kernel has no Landlock")) as suite:
         _, refused = await suite.execute("_bash_", '{"command": "touch made"}')
         _, written = await suite.execute("write_file", '{"path": "a", "content": ""}')
@@ -202,7 +202,7 @@ async def test_without_a_sandbox_commands_are_refused_and_the_others_work(serve:
     assert "write_file" not in {tool.name for tool in tools if tool.HasField("unavailable")}
 
 
-async def test_an_own_tool_gets_its_arguments_and_streams(serve: Serve) -> None:
+async def test_a_custom_tool_receives_its_arguments_and_streams(serve: Serve) -> None:
     async with serve() as suite:
         (suite.definitions / "say.sh").write_text("cat; echo progress >&2")
         tool = {"name": "say", "command": ["bash", "say.sh"], "parameters": {"type": "object"}}
@@ -213,20 +213,20 @@ async def test_an_own_tool_gets_its_arguments_and_streams(serve: Serve) -> None:
     assert ("stderr", "progress\n") in pieces
 
 
-async def test_tools_of_the_front_end_are_shown_with_what_it_needs(serve: Serve) -> None:
+async def test_frontend_tools_are_listed_with_their_view_and_timeout(serve: Serve) -> None:
     async with serve() as suite:
         shutil.copytree(EXAMPLES, suite.definitions, dirs_exist_ok=True)
         suite.catalogue.reload()
         dialog = (await suite.stub.GetTool(tools_pb2.GetToolRequest(tool_name="confirm_dialog"))).tool
         action = (await suite.stub.GetTool(tools_pb2.GetToolRequest(tool_name="switch_theme"))).tool
         command = (await suite.stub.GetTool(tools_pb2.GetToolRequest(tool_name="publish_note"))).tool
-        _, done = await suite.execute("switch_theme", '{"theme": "dark"}')
+        _, accepted = await suite.execute("switch_theme", '{"theme": "dark"}')
         _, refused = await suite.execute("switch_theme", '{"theme": "loud"}')
     assert (dialog.kind, dialog.viewport_key, dialog.timeout_ms) == ("frontend", "confirm_dialog", 120_000)
     assert not dialog.HasField("unavailable")
     assert (action.kind, action.HasField("viewport_key"), action.HasField("timeout_ms")) == ("action", False, False)
     assert (command.kind, command.approval) == ("backend", "ask")
-    assert (done.ok, done.result) == (True, "OK")
+    assert (accepted.ok, accepted.result) == (True, "OK")
     assert not refused.ok
     assert "$.theme" in refused.result
 
@@ -258,17 +258,21 @@ async def test_a_stated_schema_does_not_bypass_the_built_in_one(serve: Serve) ->
     assert "(rule: required)" in outcome.result
 
 
-def counted(tool: str, outcome: str) -> float:
+def read_count(tool: str, outcome: str) -> float:
     return REGISTRY.get_sample_value("headrace_tool_seconds_count", {"tool": tool, "outcome": outcome}) or 0.0
 
 
-async def test_a_call_is_counted_by_its_tool_and_its_end(serve: Serve) -> None:
-    ok, failed, left = counted("list_files", "ok"), counted("read_file", "failed"), counted("_bash_", "left")
+async def test_a_call_is_counted_by_tool_and_outcome(serve: Serve) -> None:
+    ok, failed, cancelled = (
+        read_count("list_files", "ok"),
+        read_count("read_file", "failed"),
+        read_count("_bash_", "left"),
+    )
     async with serve() as suite:
-        await deltas_of(suite, request("LIST_files", {}))
-        await deltas_of(suite, request("read_file", {"path": "nothing"}))
+        await read_deltas(suite, request("LIST_files", {}))
+        await read_deltas(suite, request("read_file", {"path": "nothing"}))
         async with reading(suite.stub.Execute(request("_bash_", {"command": "echo on; sleep 9"}))) as deltas:
             await anext(deltas)
-        while counted("_bash_", "left") == left:
+        while read_count("_bash_", "left") == cancelled:
             await asyncio.sleep(0.01)
-    assert (counted("list_files", "ok"), counted("read_file", "failed")) == (ok + 1, failed + 1)
+    assert (read_count("list_files", "ok"), read_count("read_file", "failed")) == (ok + 1, failed + 1)

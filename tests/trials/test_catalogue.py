@@ -1,4 +1,4 @@
-"""Every command that a page, a comment or a test names is there: targets of make, trials, and files that trials run."""
+"""Every make target, trial and test that a page, a comment or a trial names exists."""
 
 import re
 import subprocess
@@ -23,8 +23,8 @@ def read_texts() -> dict[str, str]:
     return {name: (ROOT / name).read_text(errors="replace") for name in files}
 
 
-def test_what_a_fresh_clone_builds_makes_its_folder(tmp_path: Path) -> None:
-    """The guide for TypeScript begins with `make build/clients/headrace/done`, and a clone has no `build`."""
+def test_make_creates_the_build_folder_in_a_fresh_clone(tmp_path: Path) -> None:
+    """The guide for TypeScript starts with `make build/clients/headrace/done`, and a clone has no `build`."""
     openapi = tmp_path / "build" / "openapi.json"
     command = [
         "make",
@@ -38,7 +38,7 @@ def test_what_a_fresh_clone_builds_makes_its_folder(tmp_path: Path) -> None:
     assert openapi.stat().st_size
 
 
-def test_every_target_and_trial_that_is_named_is_there() -> None:
+def test_every_named_make_target_and_trial_exists() -> None:
     makefiles = "".join((ROOT / name).read_text() for name in ("Makefile", "tests/clients/environments.mk"))
     targets = {*re.findall(r"^([a-z-]+):", makefiles, re.MULTILINE), "build/gateway", "build/image.binpb"}
     patterns = re.compile(r"build/clients/\w+/done")
@@ -52,18 +52,18 @@ def test_every_target_and_trial_that_is_named_is_there() -> None:
     assert sorted(unknown) == []
 
 
-def test_a_trial_says_whether_it_is_the_nights() -> None:
+def test_a_trial_declares_whether_it_runs_nightly() -> None:
     trials = find_trials()
     assert trials["simulate"].nightly == ["tonight"]
     assert trials["advisories"].nightly == []
     assert trials["soak"].nightly is None
 
 
-def test_each_trial_says_in_a_line_what_it_does() -> None:
+def test_each_trial_has_a_one_line_description() -> None:
     assert {name for name, trial in find_trials().items() if not 20 < len(trial.line) <= 120} == set()
 
 
-def test_the_tests_that_trials_name_are_there() -> None:
+def test_the_tests_named_by_trials_exist() -> None:
     named = [*TESTS, *SMOKE, *(name for _, tests in PASSES.values() for name in tests)]
     missing: list[str] = []
     for name in (name.removeprefix("--ignore=") for name in named):

@@ -1,6 +1,6 @@
-"""A sample: each call of each service fails in each of its ways, over real processes.
+"""A sample of system calls of each service fails in each possible way, over real processes.
 
-`python -m trials faults` takes every call. A point that broke something once stays in the sample.
+`python -m trials faults` tries every call. A point that once broke something stays in the sample.
 """
 
 import pytest
@@ -39,7 +39,7 @@ SAMPLE: dict[str, dict[str, tuple[int, ...]]] = {
     },
     "facade": {"write": (2,), "accept": (2, 5), "recv": (3, 12), "send": (5, 30)},
 }
-"""Which calls of a kind fail while the workload runs, in turn with the kind's faults."""
+"""The numbers of the calls of each kind that fail during the workload; the kind's faults are assigned in turn."""
 
 SINGLE = (
     "memory:run:write:1:ENOSPC:on",
@@ -84,7 +84,7 @@ def list_sample(service: str) -> list[Point]:
 @pytest.mark.nightly
 @needs_compiler
 @pytest.mark.parametrize("part", ["memory:run", "memory:start", *SERVICES[1:]])
-async def test_whatever_call_fails_everything_goes_on(part: str) -> None:
+async def test_the_suite_survives_each_failing_system_call_of_the_sample(part: str) -> None:
     points = [point for point in list_sample(part.partition(":")[0]) if str(point).startswith(f"{part}:")]
     verdicts = await try_points(points, jobs=1, tell=lambda _: None)
     broken = [f"{verdict.point}: {problem}" for verdict in verdicts for problem in verdict.problems]

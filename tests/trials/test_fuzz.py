@@ -1,6 +1,6 @@
-"""The fuzz targets over their seeds: what `python -m trials fuzz` starts from holds.
+"""The fuzz targets hold for their seeds, with which `python -m trials fuzz` starts.
 
-What it once found stays mended.
+Bugs that it once found stay fixed.
 """
 
 from importlib import import_module
@@ -12,7 +12,7 @@ SEEDS = sorted(path for path in (Path(__file__).parents[2] / "trials" / "fuzz" /
 
 
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"{seed.parent.name}/{seed.name}")
-def test_a_seed_keeps_its_targets_promise(seed: Path) -> None:
+def test_a_fuzz_target_holds_for_its_seed(seed: Path) -> None:
     import_module(f"trials.fuzz.{seed.parent.name}").check(seed.read_bytes())
 
 

@@ -1,4 +1,4 @@
-"""What honest load is judged by: a stream that breaks."""
+"""The verdict on a load test: a stream that breaks fails it."""
 
 import json
 
@@ -25,22 +25,22 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_a_load_fails_by(what: str) -> None:
-    assert not WRONG[what].is_whole
+@pytest.mark.parametrize("case", WRONG)
+def test_a_load_with_a_broken_stream_client_or_connection_fails(case: str) -> None:
+    assert not WRONG[case].is_whole
 
 
-def test_a_load_holds_when_all_streams_come_to_their_ends() -> None:
+def test_a_load_passes_when_all_streams_end_normally() -> None:
     uncounted = StreamEnd(SECONDS, "OK", "", None)
     assert make_result(WHOLE, uncounted).is_whole
 
 
-def test_the_first_stream_that_breaks_is_named_first() -> None:
+def test_broken_streams_are_listed_by_time() -> None:
     later = StreamEnd(7.0, "UNAVAILABLE", "", 2)
     assert make_result(WHOLE, later, BROKEN).breaks == [BROKEN, later]
 
 
-def test_clients_say_how_each_stream_ended() -> None:
+def test_the_output_of_load_clients_is_read_as_stream_ends() -> None:
     line = json.dumps({"messages": 2, "code": 14, "details": "ENHANCE_YOUR_CALM", "seconds": 4.2})
     assert CLIENTS["grpc-go"].read_output(f"{line}\n") == [BROKEN]
     calls = [

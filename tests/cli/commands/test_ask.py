@@ -1,4 +1,4 @@
-"""headrace ask as a process of its own, against a real facade whose peers are scripted."""
+"""headrace ask in a process of its own, against a real facade with scripted peers."""
 
 import asyncio
 import re
@@ -16,14 +16,14 @@ from tests.support.facade.scripted import CHAT, RUN, Script, Step, answering, co
 from tests.support.programs import run_to_end
 
 
-async def test_the_answer_comes_byte_for_byte_and_the_exit_code_is_0(tmp_path: Path) -> None:
+async def test_ask_prints_the_answer_unchanged_with_exit_code_0(tmp_path: Path) -> None:
     pieces = ["\n\n", " ", "水", "\r\n", "end"]
     async with suite(tmp_path, Script(query=answering(*pieces))) as facade:
         assert await run("ask", "--agent", "helper", "hi", url=facade.url) == (0, b"\n\n \xe6\xb0\xb4\r\nend\n", b"")
     assert (facade.script.requests[0].message, facade.script.requests[0].agent_key) == ("hi", "helper")
 
 
-async def test_files_are_uploaded_and_the_question_refers_to_them(tmp_path: Path) -> None:
+async def test_ask_uploads_files_and_refers_to_them(tmp_path: Path) -> None:
     picture, notes = tmp_path / "a.png", tmp_path / "notes.txt"
     picture.write_bytes(b"\x89PNG")
     notes.write_text("hello")
@@ -38,7 +38,7 @@ async def test_files_are_uploaded_and_the_question_refers_to_them(tmp_path: Path
     assert (missing, b"does not exist" in complaint) == (2, True)
 
 
-async def test_a_file_that_the_server_refuses_is_exit_code_1_with_the_reason(tmp_path: Path) -> None:
+async def test_a_file_the_server_refuses_gives_exit_code_1_with_the_reason(tmp_path: Path) -> None:
     file = tmp_path / "large"
     file.write_bytes(b"x")
     async with suite(tmp_path, Script(query=answering("seen"))) as facade:
@@ -49,8 +49,8 @@ async def test_a_file_that_the_server_refuses_is_exit_code_1_with_the_reason(tmp
 
 
 @pytest.mark.parametrize("given", ["caf\ufffd?", "hi"])
-async def test_a_question_of_other_encodings_is_read_as_far_as_possible(tmp_path: Path, given: str) -> None:
-    """Of a legacy code page, or with the byte order mark that some shells put before what they pipe."""
+async def test_a_question_in_another_encoding_is_decoded_as_far_as_possible(tmp_path: Path, given: str) -> None:
+    """In a legacy code page, or with the byte order mark that some shells add to piped text."""
     data = b"caf\xe9?" if "\ufffd" in given else b"\xef\xbb\xbfhi"
     async with suite(tmp_path, Script(query=answering("seen"))) as facade:
         code, _, _ = await run("ask", "-", url=facade.url, given=data, PYTHONIOENCODING="utf-8:strict")
@@ -59,7 +59,7 @@ async def test_a_question_of_other_encodings_is_read_as_far_as_possible(tmp_path
     assert (code, piped.message) == (as_argument, argued.message) == (0, given)
 
 
-async def test_each_delta_is_shown_at_once(tmp_path: Path) -> None:
+async def test_ask_prints_each_delta_at_once(tmp_path: Path) -> None:
     go_on = asyncio.Event()
     async with suite(tmp_path, Script(query=[*answering("first")[:-2], go_on, complete(6)])) as facade:
         process = await start("ask", "-", url=facade.url)
@@ -85,14 +85,14 @@ FAILED = agent_pb2.RunError(run_id=RUN, error=common_pb2.Failure(code="OVERLOADE
     ],
     ids=["a failed run", "a refusal", "a refusal behind the headers"],
 )
-async def test_what_is_not_answered_is_exit_code_1(
+async def test_a_failed_or_refused_query_gives_exit_code_1(
     tmp_path: Path, steps: list[Step], out: bytes, complaint: bytes
 ) -> None:
     async with suite(tmp_path, Script(query=steps), timing=Timing(heartbeat_s=0.01)) as facade:
         assert await run("ask", "hi", url=facade.url) == (1, out, complaint)
 
 
-async def test_a_run_that_waits_is_exit_code_4_and_shows_what_would_run(tmp_path: Path) -> None:
+async def test_a_waiting_run_gives_exit_code_4_and_shows_the_call(tmp_path: Path) -> None:
     start = agent_pb2.ToolStart(tool_id="t", run_id=RUN, tool_name="order")
     gate = agent_pb2.GateOpen(gate_id="approval_1", kind="approval", tool_id="t", tool_name="order", reason="it buys")
     steps = [
@@ -109,8 +109,8 @@ async def test_a_run_that_waits_is_exit_code_4_and_shows_what_would_run(tmp_path
     ]
 
 
-async def test_a_port_that_speaks_something_else_says_so_in_a_line() -> None:
-    """The gRPC port is the likeliest: its answer is no HTTP/1.1."""
+async def test_a_server_that_does_not_speak_http_1_1_is_reported_in_one_line() -> None:
+    """The gRPC port is the likeliest mistake: it does not speak HTTP/1.1."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"\x00\x00*\x04\x00\x00\x00\x00\x00\x00\x01")
@@ -129,7 +129,7 @@ async def test_a_port_that_speaks_something_else_says_so_in_a_line() -> None:
     )
 
 
-async def test_no_server_is_exit_code_3_and_wrong_usage_2() -> None:
+async def test_a_missing_server_gives_exit_code_3_and_wrong_usage_2() -> None:
     code, _, complaint = await run("ask", "--url", "http://127.0.0.1:1", "hi")
     assert code == 3
     assert b"no Headrace answers at http://127.0.0.1:1 (Connection refused);" in complaint
@@ -137,7 +137,7 @@ async def test_no_server_is_exit_code_3_and_wrong_usage_2() -> None:
 
 
 @pytest.mark.parametrize("cut", [[], [Overloaded("gone")]], ids=["ends", "breaks"])
-async def test_a_stream_that_is_cut_goes_on_where_it_was(tmp_path: Path, cut: list[Exception]) -> None:
+async def test_a_stream_that_is_cut_continues_where_it_stopped(tmp_path: Path, cut: list[Exception]) -> None:
     again = delta(4, content_start=agent_pb2.ContentStart(content_id=f"{RUN}_c_1", run_id=RUN))
     script = Script(
         query=[*answering("Hel")[:-2], *cut],
@@ -150,13 +150,13 @@ async def test_a_stream_that_is_cut_goes_on_where_it_was(tmp_path: Path, cut: li
     )
     async with suite(tmp_path, script) as facade:
         code, out, _ = await run("ask", "hi", url=facade.url)
-    shown = [line for line in out.splitlines() if not line.startswith(b"[notice]")]
-    assert (code, b"".join(shown)) == (0, b"Hello world")
+    lines = [line for line in out.splitlines() if not line.startswith(b"[notice]")]
+    assert (code, b"".join(lines)) == (0, b"Hello world")
     assert out.count(b"starting; attaching again") == 1
     assert [request.last_seq for request in script.requests[1:]] == [5, 5, 5, 6]
 
 
-async def test_a_stream_that_is_cut_before_its_run_is_known_is_asked_for_again_by_the_same_id(tmp_path: Path) -> None:
+async def test_a_stream_cut_before_run_start_is_requested_again_with_the_same_id(tmp_path: Path) -> None:
     script = Script(query=opening()[:1], attaches=[[complete(4)]])
     async with suite(tmp_path, script) as facade:
         process = await start("ask", "hi", url=facade.url)
@@ -165,8 +165,8 @@ async def test_a_stream_that_is_cut_before_its_run_is_known_is_asked_for_again_b
         assert process.stdout is not None
         assert (await process.stdout.read()).endswith(b"done\n")
         assert await process.wait() == 0
-    asked = [(request.request_id, request.chat_id) for request in script.requests]
-    assert asked == [(asked[0][0], ""), (asked[0][0], CHAT)]
+    request_ids = [(request.request_id, request.chat_id) for request in script.requests]
+    assert request_ids == [(request_ids[0][0], ""), (request_ids[0][0], CHAT)]
 
 
 async def test_ctrl_c_cancels_the_run_and_shows_its_end(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ async def test_ctrl_c_cancels_the_run_and_shows_its_end(tmp_path: Path) -> None:
     assert script.requests[-1] == agent_pb2.CancelRequest(run_id=RUN)
 
 
-async def test_a_second_ctrl_c_leaves_at_once(tmp_path: Path) -> None:
+async def test_a_second_ctrl_c_exits_at_once(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=[*answering("half")[:-2], asyncio.Event()])) as facade:
         process = await start("ask", "hi", url=facade.url)
         assert process.stdout is not None
@@ -224,15 +224,15 @@ async def test_agents_chats_and_health_are_listed(tmp_path: Path) -> None:
         assert (code, out.split()) == (0, b"service state orchestrator ready memory ready tools ready".split())
 
 
-async def test_chat_goes_on_in_its_chat_and_survives_a_refusal(tmp_path: Path) -> None:
+async def test_chat_continues_its_chat_and_survives_a_refusal(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=answering("yes"))) as facade:
         code, out, complaint = await run("chat", url=facade.url, given=b"one\n/help\n\n/agents\ntwo\n")
     assert code == 0
     assert out.count(b"yes\n") == 2
     assert out.endswith(f"chat {CHAT}\n".encode())
     assert complaint == b""
-    asked = [request.chat_id for request in facade.script.requests if isinstance(request, agent_pb2.QueryRequest)]
-    assert asked == ["", CHAT]
+    chat_ids = [request.chat_id for request in facade.script.requests if isinstance(request, agent_pb2.QueryRequest)]
+    assert chat_ids == ["", CHAT]
 
 
 @pytest.mark.parametrize(
@@ -245,11 +245,11 @@ async def test_chat_goes_on_in_its_chat_and_survives_a_refusal(tmp_path: Path) -
     ],
 )
 @pytest.mark.parametrize("command", ["agents list", "ask hi"])
-async def test_a_standard_stream_that_is_closed_or_full_costs_no_traceback(
+async def test_a_closed_or_full_standard_stream_gives_no_traceback(
     tmp_path: Path, command: str, streams: str, code: int, complaint: str
 ) -> None:
-    """As of a command that a supervisor or a cron job runs."""
+    """As for a command run by a supervisor or a cron job."""
     async with suite(tmp_path, Script(query=answering("seen"))) as facade:
         script = f"exec {sys.executable} -m headrace.cli {command} --url {facade.url} {streams}"
-        ended, _, complaints = await run_to_end("bash", "-c", script, timeout_s=GIVEN_UP_S)
-    assert (ended, complaints.decode()) == (code, complaint)
+        exit_code, _, complaints = await run_to_end("bash", "-c", script, timeout_s=GIVEN_UP_S)
+    assert (exit_code, complaints.decode()) == (code, complaint)

@@ -1,4 +1,4 @@
-"""Going back and the session state, from the command line and in a conversation."""
+"""Checkpoints, reverts, pins, summaries and state of a chat, on the command line and in a conversation."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from tests.support.facade.scripted import CHAT, RUN, Script, answering, suite
 PINS = "line  role  text\n   1  user  My boat is Ada.\n"
 
 
-async def test_checkpoints_are_listed_the_latest_last(tmp_path: Path) -> None:
+async def test_checkpoints_are_listed_with_the_latest_last(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         code, out, _ = await run("chats", "checkpoints", CHAT, url=facade.url)
         _, with_steps, _ = await run("chats", "checkpoints", "--steps", CHAT, url=facade.url)
@@ -21,7 +21,7 @@ async def test_checkpoints_are_listed_the_latest_last(tmp_path: Path) -> None:
     assert "2  step: weather, bash" in with_steps.decode()
 
 
-async def test_a_chat_goes_back_or_says_why_not(tmp_path: Path) -> None:
+async def test_a_chat_is_reverted_or_the_error_says_why_not(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         code, out, _ = await run("chats", "revert", CHAT, "2", url=facade.url)
         refused, _, complaint = await run("chats", "revert", CHAT, "9", url=facade.url)
@@ -39,13 +39,13 @@ async def test_the_state_is_shown_and_replaced(tmp_path: Path) -> None:
         code, after, _ = await run("chats", "state", CHAT, "--set", '{"todos": ["水"]}', url=facade.url)
         _, shown, _ = await run("chats", "state", CHAT, url=facade.url)
         wrong, _, complaint = await run("chats", "state", CHAT, "--set", "{", url=facade.url)
-        kept = facade.memory.state
+        stored = facade.memory.state
     assert (before, code, wrong) == (b"{}\n", 0, 2)
     assert b"is no JSON" in complaint
-    assert [json.loads(text) for text in (after, shown, kept)] == [{"todos": ["水"]}] * 3
+    assert [json.loads(text) for text in (after, shown, stored)] == [{"todos": ["水"]}] * 3
 
 
-async def test_a_conversation_goes_back(tmp_path: Path) -> None:
+async def test_a_conversation_is_reverted_to_a_checkpoint(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=answering("a"))) as facade:
         given = b"/checkpoints\nhi\n/checkpoints\n/revert\n/revert 2\n/revert 9\n"
         code, out, complaint = await run("chat", url=facade.url, given=given)
@@ -73,7 +73,7 @@ async def test_messages_are_pinned_and_the_summary_is_edited(tmp_path: Path) -> 
     assert [(request.n, request.text) for request in edits] == [(41, "of boats")]
 
 
-async def test_a_conversation_pins_its_last_messages_and_takes_them_back(tmp_path: Path) -> None:
+async def test_a_conversation_pins_and_unpins_its_last_messages(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=answering("a"))) as facade:
         given = b"/pin answer\nhi\n/pin\n/pin question\n/pin answer\n/unpin 3\n/pins\n"
         code, out, _ = await run("chat", url=facade.url, given=given)
@@ -87,7 +87,7 @@ async def test_a_conversation_pins_its_last_messages_and_takes_them_back(tmp_pat
     assert PINS in shown
 
 
-async def test_a_window_is_shown_by_kind_with_what_has_left(tmp_path: Path) -> None:
+async def test_context_shows_the_window_by_kind_and_what_was_left_out(tmp_path: Path) -> None:
     script = Script(query=answering("a"))
     async with suite(tmp_path, script) as facade:
         code, out, _ = await run("context", "--agent", "writer", "--run", RUN, CHAT, url=facade.url)
@@ -114,6 +114,6 @@ async def test_a_window_is_shown_by_kind_with_what_has_left(tmp_path: Path) -> N
         "spent in this chat: 90000 tokens in, 4000 out, 30 model calls, $0.2500\n"
         "  of that by summaries between runs: 9000 tokens in, 600 out, 1 model call, $0.0200\n"
     ) in shown
-    asked = [(request.chat_id, request.agent_key, request.run_id) for request in script.requests]
-    assert asked == [(CHAT, "writer", RUN), (CHAT, "", "")]
+    requests = [(request.chat_id, request.agent_key, request.run_id) for request in script.requests]
+    assert requests == [(CHAT, "writer", RUN), (CHAT, "", "")]
     assert "helper, sim-1: 9,300 tokens" in converse.decode()

@@ -1,4 +1,4 @@
-"""All runs of a chat, shown as they come by a process of its own."""
+"""headrace follow in a process of its own: it prints all runs of a chat as they arrive."""
 
 import asyncio
 import signal
@@ -14,10 +14,10 @@ SECOND = "33333333-3333-4333-8333-333333333333"
 
 
 def follow_run(number: int, run_id: str, question: str, *pieces: str) -> list[agent_pb2.FollowDelta]:
-    """A run that bob has asked for, with the log's line in its cursors."""
+    """Return the deltas of a run that bob started, with the log's line number in their cursors."""
     query = agent_pb2.RequestQuery(message=question, by="bob")
     events = [delta(1, request_query=query), *cast("list[agent_pb2.AgentDelta]", answering(*pieces)[1:])]
-    return [agent_pb2.FollowDelta(cursor=f"{number}.{one.seq}", run_id=run_id, delta=one) for one in events]
+    return [agent_pb2.FollowDelta(cursor=f"{number}.{event.seq}", run_id=run_id, delta=event) for event in events]
 
 
 FIRST, LATER = follow_run(1, RUN, "Why?", "Because."), follow_run(10, SECOND, "Why?", "I ", "said so.")
@@ -27,7 +27,7 @@ COMPACTION = agent_pb2.FollowDelta(
 )
 
 
-async def test_runs_are_shown_once_over_breaks_and_the_cursor_at_the_end(tmp_path: Path) -> None:
+async def test_follow_prints_runs_once_despite_breaks_and_the_cursor_at_the_end(tmp_path: Path) -> None:
     script = Script(follows=[FIRST[:1], [*FIRST[1:3], Overloaded("stopping")], [*FIRST[3:], COMPACTION, *LATER]])
     async with suite(tmp_path, script) as facade:
         process = await start("follow", CHAT, url=facade.url)
@@ -46,7 +46,7 @@ async def test_runs_are_shown_once_over_breaks_and_the_cursor_at_the_end(tmp_pat
     assert [request.cursor for request in script.requests] == ["", FIRST[0].cursor, FIRST[2].cursor]
 
 
-async def test_a_cursor_is_where_it_begins(tmp_path: Path) -> None:
+async def test_follow_starts_at_the_given_cursor(tmp_path: Path) -> None:
     script = Script(follows=[LATER])
     async with suite(tmp_path, script) as facade:
         process = await start("follow", CHAT, "--cursor", "9.0", url=facade.url)
@@ -58,7 +58,7 @@ async def test_a_cursor_is_where_it_begins(tmp_path: Path) -> None:
     assert script.requests == [agent_pb2.FollowRequest(chat_id=CHAT, cursor="9.0")]
 
 
-async def test_what_is_refused_is_exit_code_1_with_the_reason(tmp_path: Path) -> None:
+async def test_a_refused_follow_gives_exit_code_1_with_the_reason(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(follows=[[NotFound(f"chat {CHAT} does not exist")]])) as facade:
         code, out, complaint = await run("follow", CHAT, url=facade.url)
     assert (code, out, b"does not exist" in complaint) == (1, b"", True)

@@ -1,4 +1,4 @@
-"""headrace init, and the project that it creates: each provider's answers, and nothing of it is refused."""
+"""headrace init, and the project that it creates: it answers with each provider, and no file of it is refused."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ SCRIPT = [
     {"steps": [{"content": "6 words."}]},
 ]
 KEYLESS: dict[str, Any] = {"HEADRACE_TOOLS_SANDBOX": "process"}
-"""The Python tool must run where bubblewrap does not."""
+"""The Python tool must also run without bubblewrap."""
 
 
 async def init(folder: Path, *arguments: str, **settings: Any) -> tuple[int | None, bytes, bytes]:
@@ -37,13 +37,13 @@ async def init(folder: Path, *arguments: str, **settings: Any) -> tuple[int | No
 
 
 @pytest.mark.parametrize(("encoding", "shown"), [("latin-1", b"caf\xe9\\u6c34"), ("ascii", "café水".encode())])
-def test_output_is_shown_as_far_as_its_encoding_has_the_letters(tmp_path: Path, encoding: str, shown: bytes) -> None:
-    """For ASCII, click takes UTF-8: what sets it mostly means nothing by it."""
+def test_output_escapes_letters_that_its_encoding_lacks(tmp_path: Path, encoding: str, shown: bytes) -> None:
+    """For ASCII, click uses UTF-8, since ASCII is rarely set on purpose."""
     command = [sys.executable, "-m", "headrace.cli", "init", str(tmp_path / "café水"), "--provider", "simulator"]
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
-    done = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert b"/" + shown + b"/providers.json\n" in done.stdout
+    process = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False)
+    assert (process.returncode, process.stderr) == (0, b"")
+    assert b"/" + shown + b"/providers.json\n" in process.stdout
 
 
 @pytest.mark.parametrize("provider", check_first(list(PROVIDERS), 3))
@@ -55,18 +55,18 @@ async def test_a_project_of_each_provider_answers_with_its_own_tool(tmp_path: Pa
         keys = await asyncio.to_thread(point_at, tmp_path / "own", model.base_url)
         ports = ("--port", "0", "--grpc-port", "0", "--data-dir", str(tmp_path / "data"))
         up = ("up", "--config-dir", str(tmp_path / "own"), *ports, "--agent", "assistant", "--ask", QUESTION)
-        code, answer, said = await run(*up, **keys, **KEYLESS)
-    assert code == 0, said.decode()
+        code, answer, errors = await run(*up, **keys, **KEYLESS)
+    assert code == 0, errors.decode()
     assert b"6 words." in answer
     assert b"words" in answer.split(b"6 words.")[0]
-    assert b"refused" not in said
+    assert b"refused" not in errors
 
 
 def point_at(folder: Path, url: str) -> dict[str, Any]:
-    """Let the project's provider be at the URL; returns variables with a key."""
+    """Point the project's provider to the URL; return environment variables with a key."""
     path = folder / "providers.json"
-    stated = json.loads(path.read_text())
-    [provider] = stated["providers"]
+    configuration = json.loads(path.read_text())
+    [provider] = configuration["providers"]
     places = {"anthropic": "/v1", "gemini": "/v1beta", "bedrock": ""}
     address = url.removesuffix("/v1") + places.get(provider["protocol"], "/v1")
     keys: dict[str, Any] = dict.fromkeys(re.findall(r"env:(\w+_KEY)\b", path.read_text()), "key-4711")
@@ -74,12 +74,12 @@ def point_at(folder: Path, url: str) -> dict[str, Any]:
         keys[provider["baseUrl"].removeprefix("env:")] = address
     else:
         provider["baseUrl"] = address
-    path.write_text(json.dumps(stated))
+    path.write_text(json.dumps(configuration))
     return keys | {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_nothing_of_a_project_is_refused(tmp_path: Path, provider: str) -> None:
+async def test_no_file_of_a_new_project_is_refused(tmp_path: Path, provider: str) -> None:
     await init(tmp_path, "--provider", provider)
     definitions, problems = await asyncio.to_thread(check_folder, tmp_path, None)
     assert problems == []
@@ -88,7 +88,7 @@ async def test_nothing_of_a_project_is_refused(tmp_path: Path, provider: str) ->
     assert compose["services"]["headrace"]["command"][:2] == ["headrace", "up"]
 
 
-async def test_its_mcp_server_offers_the_tools_that_the_agent_lists(tmp_path: Path) -> None:
+async def test_a_projects_mcp_server_offers_the_tools_its_agent_lists(tmp_path: Path) -> None:
     await init(tmp_path, "--provider", "simulator")
     program = "import mcp.server.mcpserver as m; m.MCPServer.run = lambda *_: None; exec(open('mcp_server.py').read())"
     await asyncio.to_thread(subprocess.run, [sys.executable, "-c", program], cwd=tmp_path, check=True)
@@ -98,7 +98,7 @@ async def test_its_mcp_server_offers_the_tools_that_the_agent_lists(tmp_path: Pa
     assert set(re.findall(r"notes__(\w+)", agent)) == set(functions)
 
 
-async def test_no_file_is_overwritten_and_none_is_written_then(tmp_path: Path) -> None:
+async def test_init_writes_nothing_if_a_file_exists(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("mine")
     code, out, complaint = await init(tmp_path)
     assert (code, out) == (1, b"")
@@ -116,24 +116,24 @@ async def test_without_a_terminal_the_key_in_the_environment_decides(
 ) -> None:
     code, _, _ = await init(tmp_path / "own", **settings)
     assert code == 0
-    [stated] = json.loads((tmp_path / "own" / "providers.json").read_text())["providers"]
-    assert stated["key"] == provider
+    [provider_entry] = json.loads((tmp_path / "own" / "providers.json").read_text())["providers"]
+    assert provider_entry["key"] == provider
 
 
-async def test_the_file_of_keys_is_its_owners_alone_and_stays_out_of_git(tmp_path: Path) -> None:
+async def test_the_env_file_is_readable_only_by_its_owner_and_ignored_by_git(tmp_path: Path) -> None:
     await init(tmp_path)
     assert stat.S_IMODE((tmp_path / ".env").stat().st_mode) == 0o600
     assert "OPENAI_API_KEY=\n" in (tmp_path / ".env").read_text()
     assert ".env" in (tmp_path / ".gitignore").read_text().splitlines()
 
 
-async def test_a_folder_that_cannot_be_written_is_named() -> None:
+async def test_init_names_a_folder_that_cannot_be_written() -> None:
     code, _, complaint = await init(Path("/proc/none"))
     assert code == 1
     assert b"/proc/none" in complaint
 
 
-async def test_up_reads_keys_from_the_projects_file_and_says_what_to_do_next(tmp_path: Path) -> None:
+async def test_up_reads_keys_from_the_env_file_and_prints_next_steps(tmp_path: Path) -> None:
     await init(tmp_path, "--provider", "openrouter")
     async with simulator(SCRIPT) as model:
         await asyncio.to_thread(point_at, tmp_path, model.base_url)
@@ -143,16 +143,16 @@ async def test_up_reads_keys_from_the_projects_file_and_says_what_to_do_next(tmp
         assert process.stdout is not None
         ready = READY.search((await process.stdout.readline()).decode())
         assert ready is not None
-        said = [(await process.stdout.readline()).decode() for _ in range(5)]
+        next_steps = [(await process.stdout.readline()).decode() for _ in range(5)]
         code, _, _ = await run("ask", "--agent", "assistant", QUESTION, url=ready["url"])
         headers = [request.headers for request in model.requests]
         process.terminate()
         await process.wait()
     assert code == 0
     assert {headers["authorization"] for headers in headers} == {"Bearer key-of-$file"}
-    words = [line.split()[0] for line in said]
+    words = [line.split()[0] for line in next_steps]
     assert words == ["console", "ask", "curl", "files", "stop"]
-    assert f"{ready['url']}/api/query" in said[2]
+    assert f"{ready['url']}/api/query" in next_steps[2]
 
 
 @pytest.mark.parametrize(
@@ -163,32 +163,32 @@ async def test_up_reads_keys_from_the_projects_file_and_says_what_to_do_next(tmp
         ("providers.json", '{"providers": []}{', b"provider file refused"),
     ],
 )
-async def test_up_ends_where_it_cannot_go_on(tmp_path: Path, name: str, text: str, problem: bytes) -> None:
+async def test_up_fails_without_a_valid_providers_file(tmp_path: Path, name: str, text: str, problem: bytes) -> None:
     if name:
         (tmp_path / name).write_text(text)
     ports = ("--config-dir", str(tmp_path), "--data-dir", str(tmp_path / "data"), "--port", "0", "--grpc-port", "0")
-    code, out, said = await run("up", *ports)
+    code, out, errors = await run("up", *ports)
     assert (code, out) == (1, b"")
-    assert problem in said
-    assert said.splitlines()[-1].startswith(b"Error: ")
+    assert problem in errors
+    assert errors.splitlines()[-1].startswith(b"Error: ")
 
 
-async def test_up_names_a_folder_that_is_missing(tmp_path: Path) -> None:
-    code, _, said = await run("up", "--config-dir", str(tmp_path / "none"))
+async def test_up_names_a_missing_folder(tmp_path: Path) -> None:
+    code, _, errors = await run("up", "--config-dir", str(tmp_path / "none"))
     assert code == 1
-    assert f"{tmp_path / 'none'} is no folder".encode() in said
+    assert f"{tmp_path / 'none'} is no folder".encode() in errors
 
 
-async def test_check_says_that_an_empty_folder_is_empty(tmp_path: Path) -> None:
+async def test_check_reports_an_empty_folder(tmp_path: Path) -> None:
     (tmp_path / "agents").mkdir()
     (tmp_path / "notes.txt").write_text("of something else")
-    code, _, said = await run("check", str(tmp_path))
+    code, _, errors = await run("check", str(tmp_path))
     assert code == 1
-    assert b"is empty" in said
-    assert b"headrace init" in said
+    assert b"is empty" in errors
+    assert b"headrace init" in errors
 
 
-async def test_check_finds_missing_secrets_of_tools_and_reads_the_projects_file(tmp_path: Path) -> None:
+async def test_check_finds_missing_secrets_and_reads_the_env_file(tmp_path: Path) -> None:
     await init(tmp_path, "--provider", "openai")
     (tmp_path / ".env").write_text("OPENAI_API_KEY=key-4711\n")
     code, out, _ = await run("check", "--secrets", str(tmp_path))

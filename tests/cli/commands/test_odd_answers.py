@@ -1,4 +1,4 @@
-"""What a command says when something else answers, when its settings are odd, and when its lines come from others."""
+"""Commands against another server, with invalid settings, and with hostile text in their output."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from tests.support.programs import run_to_end
 
 @asynccontextmanager
 async def answering_json(body: bytes, status: str = "200 OK") -> AsyncGenerator[str]:
-    """A server that answers this to whatever it is asked; its address."""
+    """A server that gives this answer to every request; yields its address."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -30,11 +30,11 @@ async def answering_json(body: bytes, status: str = "200 OK") -> AsyncGenerator[
 
 @pytest.mark.parametrize("body", [b"{}", b'{"data": "x"}', b"sorry"])
 @pytest.mark.parametrize("command", ["health", "agents list", "chats list", f"chats show {CHAT}", f"context {CHAT}"])
-async def test_an_answer_of_another_form_is_said_to_be_no_headraces(command: str, body: bytes) -> None:
+async def test_an_answer_of_another_form_is_reported_as_not_headrace(command: str, body: bytes) -> None:
     async with answering_json(body) as url:
         code, out, complaint = await run(*command.split(), url=url)
-    told = f"Error: what answers at {url} is not Headrace, or not of this version\n"
-    assert (code, out, complaint.decode()) == (1, b"", told)
+    expected_error = f"Error: what answers at {url} is not Headrace, or not of this version\n"
+    assert (code, out, complaint.decode()) == (1, b"", expected_error)
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"", b"[]", b"{}", b'{"error": "no"}', b'{"message": "no"}'])
@@ -47,14 +47,14 @@ async def test_a_page_of_a_proxy_is_told_by_its_status(command: str, status: str
     assert complaint.decode() == f"Error: {url} answered {status[:3]}, not as Headrace does\n"
 
 
-async def test_space_around_a_credential_or_an_address_is_none_of_it(tmp_path: Path) -> None:
+async def test_space_around_a_credential_or_address_is_stripped(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=answering("seen"))) as facade:
         code, out, complaint = await run("ask", "hi", url=f" {facade.url}\n", HEADRACE_TOKEN=" abc\n")
     assert (code, out, complaint) == (0, b"seen\n", b"")
 
 
 @pytest.mark.parametrize("token", ["ab\ncd", "ab’cd"])
-async def test_a_credential_that_is_none_is_wrong_usage_and_is_not_shown(token: str) -> None:
+async def test_an_invalid_credential_is_wrong_usage_and_is_not_printed(token: str) -> None:
     code, _, complaint = await run("agents", "list", url="http://127.0.0.1:1", HEADRACE_TOKEN=token)
     assert code == 2
     assert b"cannot be part of a credential" in complaint
@@ -68,7 +68,7 @@ async def test_a_credential_that_is_none_is_wrong_usage_and_is_not_shown(token: 
         *("http://127.0.0.1:1/prefix", "http://127.0.0.1:1/a/", "http://127.0.0.1:1?x=1"),
     ],
 )
-async def test_an_address_that_is_none_or_more_than_a_host_is_wrong_usage(url: str) -> None:
+async def test_an_invalid_address_or_one_with_a_path_is_wrong_usage(url: str) -> None:
     code, _, complaint = await run("agents", "list", url=url)
     assert code == 2
     assert f"{url!r} is not an address such as http://127.0.0.1:8080" in complaint.decode()
@@ -82,7 +82,7 @@ async def test_an_address_that_is_none_or_more_than_a_host_is_wrong_usage(url: s
         (b"a\xff\r\n.txt", "a???.txt"),
     ],
 )
-async def test_a_file_keeps_its_name(tmp_path: Path, name: bytes, stored: str) -> None:
+async def test_an_uploaded_file_keeps_its_name(tmp_path: Path, name: bytes, stored: str) -> None:
     file = tmp_path / name.decode(errors="surrogateescape")
     file.write_text("hello")
     async with suite(tmp_path, Script(query=answering("seen"))) as facade:
@@ -92,7 +92,7 @@ async def test_a_file_keeps_its_name(tmp_path: Path, name: bytes, stored: str) -
 
 
 @pytest.mark.parametrize("user", ["ann:hunter2@", "hunter2@", ":hunter2@"])
-async def test_an_address_with_a_credential_is_wrong_usage_and_the_credential_is_not_shown(user: str) -> None:
+async def test_a_credential_in_the_address_is_wrong_usage_and_not_printed(user: str) -> None:
     code, _, complaint = await run("agents", "list", url=f"http://{user}127.0.0.1:1", HEADRACE_TOKEN="abc")
     assert code == 2
     assert b"--token" in complaint
@@ -101,7 +101,7 @@ async def test_an_address_with_a_credential_is_wrong_usage_and_the_credential_is
 
 HOSTILE = "rm\x1b[2K\x1b]52;c;aGk=\x07\x9b1A\r\x08\x7f水"
 SHOWN = r"rm\u001b[2K\u001b]52;c;aGk=\u0007\u009b1A \u0008\u007f水"
-"""On one line; what would move the cursor is visible."""
+"""HOSTILE on one line, with control characters escaped."""
 
 
 @pytest.mark.parametrize(
@@ -114,16 +114,14 @@ SHOWN = r"rm\u001b[2K\u001b]52;c;aGk=\u0007\u009b1A \u0008\u007f水"
         ("agents list", {"key": "a", "name": "a", "mode": "REACT", "description": HOSTILE, "tools": []}, SHOWN),
     ],
 )  # fmt: skip
-async def test_what_others_have_written_does_not_control_the_terminal(
-    command: str, row: dict[str, object], shown: str
-) -> None:
+async def test_control_characters_in_listed_text_are_escaped(command: str, row: dict[str, object], shown: str) -> None:
     async with answering_json(json.dumps({"code": 0, "data": [row]}).encode()) as url:
         code, out, complaint = await run(*command.split(), url=url)
     assert (code, complaint) == (0, b"")
     assert shown in out.decode()
 
 
-async def test_a_machine_that_does_not_know_the_user_claims_by_their_number() -> None:
+async def test_a_claim_holder_has_a_name_even_without_a_user_entry() -> None:
     program = (
         "import os\nfrom headrace.cli.commands.gates.group import name_holder\n"
         "if os.getuid() == 0:\n    os.setuid(54321)\nprint(name_holder())"

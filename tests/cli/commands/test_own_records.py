@@ -13,7 +13,7 @@ from tests.support.facade.scripted import suite
 NO_FACT = "11111111-1111-4111-8111-111111111111"
 
 
-async def test_facts_are_kept_listed_and_found(tmp_path: Path) -> None:
+async def test_facts_are_stored_listed_and_found(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         _, out, _ = await run("facts", "remember", "lives in Oslo", "--topic", "home town", url=facade.url)
         old = out.decode().strip()
@@ -61,7 +61,7 @@ async def test_facts_are_changed_exported_and_deleted(tmp_path: Path) -> None:
 NO_SCHEDULE = "11111111-1111-4111-8111-111111111111"
 
 
-async def test_schedules_are_made_shown_paused_and_deleted(tmp_path: Path) -> None:
+async def test_schedules_are_created_shown_paused_and_deleted(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         flags = ("--cron", "30 9 * * 1-5", "--zone", "Europe/Berlin", "--queue", "--catch-up", "--jitter", "5")
         _, out, _ = await run("schedules", "create", "guide", "any\nnews?", *flags, url=facade.url)
@@ -88,7 +88,7 @@ async def test_schedules_are_made_shown_paused_and_deleted(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("zone_first", [True, False])
-async def test_a_single_time_is_one_of_the_zone(tmp_path: Path, zone_first: bool) -> None:
+async def test_a_single_time_is_in_the_given_zone(tmp_path: Path, zone_first: bool) -> None:
     zone = ("--zone", "Asia/Tokyo")
     for at, next_at in (
         ("2999-12-01T09:30", "2999-12-01 09:30 Asia/Tokyo"),
@@ -101,7 +101,7 @@ async def test_a_single_time_is_one_of_the_zone(tmp_path: Path, zone_first: bool
         assert next_at in listed.decode()
 
 
-async def test_what_has_no_time_is_told(tmp_path: Path) -> None:
+async def test_a_schedule_without_a_valid_time_is_refused_with_the_reason(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         none, _, _ = await run("schedules", "create", "guide", "hi", url=facade.url)
         both, _, _ = await run(
@@ -122,7 +122,7 @@ async def test_what_has_no_time_is_told(tmp_path: Path) -> None:
     assert b"does not exist" in absent
 
 
-async def test_a_schedule_for_posts_is_made_with_its_address_and_secret(tmp_path: Path) -> None:
+async def test_a_webhook_schedule_is_created_with_its_address_and_secret(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         _, out, _ = await run("schedules", "create", "guide", "Read {{payload}}", "--on-webhook", url=facade.url)
         schedule_id, address, first = out.decode().split()
@@ -139,7 +139,7 @@ NO_WEBHOOK = "11111111-1111-4111-8111-111111111111"
 TARGET = "https://events.example/headrace"
 
 
-async def test_webhooks_are_made_changed_pinged_and_deleted(tmp_path: Path) -> None:
+async def test_webhooks_are_created_changed_pinged_and_deleted(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         flags = ("--type", "headrace.run.ended", "--agent", "guide", "--agent", "clerk")
         _, out, _ = await run("webhooks", "create", TARGET, *flags, url=facade.url)
@@ -169,7 +169,7 @@ async def test_webhooks_are_made_changed_pinged_and_deleted(tmp_path: Path) -> N
     assert replayed == b"0 on their way\n"
 
 
-async def test_what_cannot_be_told_is_said(tmp_path: Path) -> None:
+async def test_an_invalid_webhook_is_refused_with_the_reason(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         plain, _, insecure = await run("webhooks", "create", "http://events.example/", url=facade.url)
         inside, _, private = await run("webhooks", "create", "https://10.0.0.1/", url=facade.url)
@@ -182,7 +182,7 @@ async def test_what_cannot_be_told_is_said(tmp_path: Path) -> None:
     assert b"does not exist" in absent
 
 
-async def test_authorizations_are_listed_and_taken_back(tmp_path: Path) -> None:
+async def test_authorizations_are_listed_and_revoked(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         facade.tools.authorizations = [
             make_authorization("mail", expires_at=1_700_000_100_000, renewable=True),

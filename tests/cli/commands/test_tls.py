@@ -1,4 +1,4 @@
-"""The command line before a facade that speaks TLS, and one that asks for a certificate, as a proxy in front may."""
+"""The command line with a facade that speaks TLS, and with one that demands a client certificate, as a proxy may."""
 
 import asyncio
 import ssl
@@ -23,7 +23,7 @@ def files(tmp_path: Path) -> Files:
 
 @asynccontextmanager
 async def facade(files: Files, *, asks: bool = False) -> AsyncGenerator[str]:
-    """What answers `headrace health` over TLS; its URL."""
+    """A server that answers `headrace health` over TLS; yields its URL."""
 
     async def ready(_: web.Request) -> web.Response:
         return web.Response(body=READY, content_type="application/json")
@@ -45,7 +45,7 @@ async def facade(files: Files, *, asks: bool = False) -> AsyncGenerator[str]:
         await runner.cleanup()
 
 
-async def test_it_believes_whom_the_ca_has_signed(files: Files) -> None:
+async def test_a_certificate_signed_by_the_given_ca_is_trusted(files: Files) -> None:
     async with facade(files) as url:
         assert await run("health", "--tls-ca", files.ca, url=url) == (0, PRINTED, b"")
         assert await run("health", url=url, HEADRACE_TLS_CA=files.ca) == (0, PRINTED, b"")
@@ -54,14 +54,14 @@ async def test_it_believes_whom_the_ca_has_signed(files: Files) -> None:
     assert b"certificate verify failed" in complaint
 
 
-async def test_it_shows_a_certificate_where_one_is_asked_for(files: Files) -> None:
-    shown = ("--tls-ca", files.ca, "--tls-cert", files.cert, "--tls-key", files.key)
+async def test_the_client_certificate_is_sent_when_demanded(files: Files) -> None:
+    tls_options = ("--tls-ca", files.ca, "--tls-cert", files.cert, "--tls-key", files.key)
     async with facade(files, asks=True) as url:
-        assert await run("health", *shown, url=url) == (0, PRINTED, b"")
+        assert await run("health", *tls_options, url=url) == (0, PRINTED, b"")
         assert (await run("health", url=url, HEADRACE_TLS_CA=files.ca))[0] == 3
 
 
-async def test_files_that_cannot_be_used_are_wrong_usage(files: Files) -> None:
+async def test_unusable_certificate_files_are_wrong_usage(files: Files) -> None:
     code, _, complaint = await run("agents", "list", "--tls-ca", "nowhere.crt", url="https://127.0.0.1:1")
     assert code == 2
     assert b"cannot use the certificates nowhere.crt" in complaint

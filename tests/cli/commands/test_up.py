@@ -27,7 +27,7 @@ READY = re.compile(rb"ready: (http://127\.0\.0\.1:\d+)  grpc 127\.0\.0\.1:\d+  m
 
 @pytest.fixture
 def config(tmp_path: Path) -> tuple[str, ...]:
-    """Options of a suite that disturbs no other."""
+    """Options of a suite with free ports and folders of its own."""
     agents = tmp_path / "config" / "agents"
     agents.mkdir(parents=True)
     (agents / "writer.json").write_text(AGENT)
@@ -38,7 +38,7 @@ def config(tmp_path: Path) -> tuple[str, ...]:
 
 @asynccontextmanager
 async def starting(config: Sequence[str], **settings: str) -> AsyncGenerator[tuple[asyncio.subprocess.Process, str]]:
-    """A suite that is ready, and its URL."""
+    """Start a suite and wait until it is ready; yield its process and URL."""
     async with asyncio.timeout(GIVEN_UP_S):
         process = await start("up", *config, **settings)
         assert process.stdout is not None
@@ -47,16 +47,16 @@ async def starting(config: Sequence[str], **settings: str) -> AsyncGenerator[tup
         yield process, ready[1].decode()
 
 
-def without_notices(said: bytes) -> bytes:
-    """What was said, but for the services that a start waited for, which a busy machine decides."""
-    return re.sub(rb"^waiting for .*\n", b"", said, flags=re.MULTILINE)
+def without_notices(output: bytes) -> bytes:
+    """Return the output without the lines about services that are slow to start, which depend on the machine."""
+    return re.sub(rb"^waiting for .*\n", b"", output, flags=re.MULTILINE)
 
 
 async def read_complaint(process: asyncio.subprocess.Process) -> bytes:
-    """The next line on standard error that is no notice."""
+    """Return the next line on standard error that is not a notice."""
     assert process.stderr is not None
     while not (line := without_notices(await process.stderr.readline())):
-        assert process.returncode is None, "it has ended"
+        assert process.returncode is None, "the process has ended"
     return line
 
 
@@ -74,10 +74,10 @@ SPLIT = {"facade", "orchestrator", "tools", "llm_gateway", "memory", "simulator"
         [((), {"suite", "tools", "simulator"}, "suite", "suite"), (("--split",), SPLIT, "llm_gateway", "memory")]
     ),
 )
-async def test_a_suite_answers_restarts_a_dead_process_and_stops_when_told(
+async def test_a_suite_answers_restarts_a_killed_process_and_stops_on_sigterm(
     config: tuple[str, ...], form: tuple[str, ...], names: set[str], keeper: str, victim: str
 ) -> None:
-    """`keeper` alone has the providers' keys."""
+    """Only `keeper` has the providers' keys."""
     async with starting((*form, *config), OPENAI_API_KEY="sk-secret") as (process, url):
         code, answer, _ = await run("ask", "hello", url=url)
         assert code == 0
@@ -94,29 +94,29 @@ async def test_a_suite_answers_restarts_a_dead_process_and_stops_when_told(
     assert not any(_is_alive(child) for child in children.values())
 
 
-async def test_ask_answers_in_this_terminal_and_stops(config: tuple[str, ...]) -> None:
-    code, answer, said = await run("up", *config, "--agent", "writer", "--ask", "hello")
+async def test_up_with_ask_prints_the_answer_and_stops(config: tuple[str, ...]) -> None:
+    code, answer, errors = await run("up", *config, "--agent", "writer", "--ask", "hello")
     assert code == 0
     assert b"hello" in answer
-    assert READY.fullmatch(without_notices(said))
+    assert READY.fullmatch(without_notices(errors))
 
 
-async def test_a_question_that_is_refused_ends_the_suite_with_its_exit_code(config: tuple[str, ...]) -> None:
-    code, answer, said = await run("up", *config, "--agent", "nobody", "--ask", "hello")
+async def test_up_with_a_refused_question_stops_with_its_exit_code(config: tuple[str, ...]) -> None:
+    code, answer, errors = await run("up", *config, "--agent", "nobody", "--ask", "hello")
     assert (code, answer) == (1, b"")
-    assert b"nobody" in said.splitlines()[-1]
+    assert b"nobody" in errors.splitlines()[-1]
 
 
-async def test_a_bad_file_is_named_at_the_terminal_when_it_is_saved(tmp_path: Path, config: tuple[str, ...]) -> None:
+async def test_up_reports_a_bad_file_as_soon_as_it_is_saved(tmp_path: Path, config: tuple[str, ...]) -> None:
     async with starting(config) as (process, _):
         (tmp_path / "config" / "agents" / "bad.json").write_text('{"mode": "ONCE"}')
-        said = (await read_complaint(process)).decode()
+        error_line = (await read_complaint(process)).decode()
         await stop(process)
-    assert said.startswith("orchestrator: agent file refused: bad.json: ")
-    assert said.endswith(f"(log: {tmp_path}/data/logs/suite.log)\n")
+    assert error_line.startswith("orchestrator: agent file refused: bad.json: ")
+    assert error_line.endswith(f"(log: {tmp_path}/data/logs/suite.log)\n")
 
 
-async def test_kill_9_leaves_nothing_behind(config: tuple[str, ...]) -> None:
+async def test_killing_up_ends_all_its_services(config: tuple[str, ...]) -> None:
     async with starting(config) as (process, _):
         children = find_services(process.pid)
         process.kill()
@@ -136,7 +136,7 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-async def test_a_busy_port_is_said_before_anything_starts(config: tuple[str, ...]) -> None:
+async def test_a_busy_port_is_reported_before_anything_starts(config: tuple[str, ...]) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -146,7 +146,7 @@ async def test_a_busy_port_is_said_before_anything_starts(config: tuple[str, ...
             assert await run(*command, "--port", str(port)) == (1, b"", refused)
 
 
-async def test_a_free_port_is_kept_for_the_service_that_will_listen_there() -> None:
+async def test_a_reserved_port_is_free_only_for_its_service() -> None:
     with reserve_port("--port", 0) as port:
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(("127.0.0.1", port))
@@ -156,22 +156,22 @@ async def test_a_free_port_is_kept_for_the_service_that_will_listen_there() -> N
 
 
 @pytest.mark.nightly
-async def test_a_service_that_was_killed_ten_times_serves_within_15_s(config: tuple[str, ...]) -> None:
+async def test_a_suite_killed_ten_times_serves_again_within_15_s(config: tuple[str, ...]) -> None:
     async with starting(config) as (process, url):
-        killed = set[int]()
-        while len(killed) < 10:
+        killed_pids = set[int]()
+        while len(killed_pids) < 10:
             suite = find_services(process.pid).get("suite")
-            if suite is not None and suite not in killed:
+            if suite is not None and suite not in killed_pids:
                 os.kill(suite, signal.SIGKILL)
-                killed.add(suite)
+                killed_pids.add(suite)
             await asyncio.sleep(0.01)
         async with aiohttp.ClientSession() as http, within(15):
-            while not await _is_asked_well(http, url):
+            while not await _can_answer(http, url):
                 await asyncio.sleep(0.1)
         await stop(process)
 
 
-async def _is_asked_well(http: aiohttp.ClientSession, url: str) -> bool:
+async def _can_answer(http: aiohttp.ClientSession, url: str) -> bool:
     try:
         async with http.post(f"{url}/api/query", json={"message": "hello", "agentKey": "writer"}) as response:
             return b'"run.complete"' in await response.read()
@@ -179,30 +179,30 @@ async def _is_asked_well(http: aiohttp.ClientSession, url: str) -> bool:
         return False
 
 
-async def test_a_second_suite_on_the_same_data_ends_at_once_and_says_why(
+async def test_a_second_suite_on_the_same_data_fails_at_once_with_the_reason(
     tmp_path: Path, config: tuple[str, ...]
 ) -> None:
     async with starting(config) as (first, _):
-        code, _, said = await run("up", *config)
+        code, _, errors = await run("up", *config)
         await stop(first)
     assert code == 1
     reason = f"{tmp_path}/data/chats belongs to another memory service that runs; give this one its own"
-    assert said.decode().endswith(f"Error: suite cannot start:\ncannot start: {reason}\n")
-    assert b"suite ended with" not in said
+    assert errors.decode().endswith(f"Error: suite cannot start:\ncannot start: {reason}\n")
+    assert b"suite ended with" not in errors
 
 
-async def test_a_terminal_that_goes_away_stops_the_suite_in_good_order(config: tuple[str, ...]) -> None:
+async def test_closing_the_terminal_stops_the_suite_gracefully(config: tuple[str, ...]) -> None:
     async with starting(config) as (process, _):
         assert process.stderr is not None
         children = find_services(process.pid)
-        for _ in range(2):  # the kernel and the shell each say so
+        for _ in range(2):  # The kernel and the shell each send the signal.
             process.send_signal(signal.SIGHUP)
         assert await process.wait() == 0
         assert without_notices(await process.stderr.read()) == b"stopping; again to end at once\n"
     assert not any(_is_alive(child) for child in children.values())
 
 
-async def test_wrong_settings_end_the_start_with_the_service_s_words(config: tuple[str, ...]) -> None:
-    code, _, said = await run("up", *config, HEADRACE_MEMORY_CHAT_K="many")
+async def test_wrong_settings_fail_the_start_with_the_services_message(config: tuple[str, ...]) -> None:
+    code, _, errors = await run("up", *config, HEADRACE_MEMORY_CHAT_K="many")
     assert code == 1
-    assert without_notices(said).startswith(b"Error: suite cannot start:\nmemory: HEADRACE_MEMORY_CHAT_K: 'many'")
+    assert without_notices(errors).startswith(b"Error: suite cannot start:\nmemory: HEADRACE_MEMORY_CHAT_K: 'many'")

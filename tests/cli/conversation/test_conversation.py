@@ -1,4 +1,4 @@
-"""headrace chat as a process: what a person sees of plans, tasks and sub-agents, and may do while a run goes on."""
+"""headrace chat in a process of its own: how it shows plans, tasks and sub-agents, and what people can do."""
 
 import asyncio
 import json
@@ -47,18 +47,18 @@ def gate(seq: int, gate_id: str, kind: str, name: str, **fields: Any) -> agent_p
 
 
 def within(event: agent_pb2.AgentDelta, **ids: str) -> agent_pb2.AgentDelta:
-    """The event as it happens in a task or a sub-agent."""
+    """Move an event into a task or a sub-agent."""
     for name, value in ids.items():
         setattr(event, name, value)
     return event
 
 
-def submits(script: Script) -> list[Any]:
+def list_submits(script: Script) -> list[Any]:
     return [request for request in script.requests if isinstance(request, agent_pb2.SubmitRequest)]
 
 
-async def talked(tmp_path: Path, script: Script, *lines: str) -> str:
-    """What the console shows when these lines are typed ahead."""
+async def converse(tmp_path: Path, script: Script, *lines: str) -> str:
+    """Run a conversation with these lines as input; return its output."""
     async with suite(tmp_path, script) as facade:
         code, out, complaint = await run("chat", url=facade.url, given="".join(f"{line}\n" for line in lines).encode())
     assert (code, complaint) == (0, b"")
@@ -74,15 +74,15 @@ WAITS = {
 
 
 @pytest.mark.parametrize("wait", WAITS)
-async def test_a_form_is_answered_from_a_line(tmp_path: Path, wait: str) -> None:
+async def test_a_form_is_answered_by_an_input_line(tmp_path: Path, wait: str) -> None:
     name, params, line, payload = WAITS[wait]
     script = Script()
     script.query = [
         *opening(), tool_start(4, name, "frontend"), tool_end(5, params), gate(6, "t_1", "form", name),
         script.submitted, complete(7),
     ]  # fmt: skip
-    shown = await talked(tmp_path, script, "go", line)
-    (submit,) = submits(script)
+    shown = await converse(tmp_path, script, "go", line)
+    (submit,) = list_submits(script)
     assert (submit.run_id, submit.tool_id, json.loads(submit.payload)) == (RUN, "t_1", json.loads(payload))
     assert ("? Sure?\n? 1. no\n? 2. yes\n" in shown) == (wait == "a choice")
 
@@ -95,7 +95,7 @@ async def test_a_form_is_answered_from_a_line(tmp_path: Path, wait: str) -> None
         ('{"text":"x"}', '{"decision":"edit","arguments":{"text":"x"}}'),
     ],
 )
-async def test_an_approval_is_answered_from_a_line_and_an_odd_one_is_asked_again(
+async def test_an_approval_is_answered_by_a_line_and_asked_again_after_an_unclear_one(
     tmp_path: Path, line: str, payload: str
 ) -> None:
     ask = gate(6, "approval_1", "approval", "shell", reason="rm", risk="high")
@@ -104,13 +104,13 @@ async def test_an_approval_is_answered_from_a_line_and_an_odd_one_is_asked_again
         *opening(), tool_start(4, "shell", "backend"), tool_end(5, '{"a":1}'), ask,
         script.submitted, result(8, "done"), complete(9),
     ]  # fmt: skip
-    shown = await talked(tmp_path, script, "go", "what?", line)
-    (submit,) = submits(script)
+    shown = await converse(tmp_path, script, "go", "what?", line)
+    (submit,) = list_submits(script)
     assert (submit.approval_id, submit.tool_id, json.loads(submit.payload)) == ("approval_1", "", json.loads(payload))
     assert shown.count('Allow shell? {"a":1}') == 2
 
 
-async def test_long_arguments_are_shown_whole_and_approved_by_their_hash(tmp_path: Path) -> None:
+async def test_long_arguments_are_shown_in_full_and_approved_with_their_hash(tmp_path: Path) -> None:
     long = json.dumps({"a": "x" * SHOWN_CHARS_MAX, "to": "mal\u202elory"}, ensure_ascii=False)
     ask = gate(6, "approval_1", "approval", "shell", reason="rm", risk="high")
     script = Script(gate_sha256="5" * 64)
@@ -118,8 +118,8 @@ async def test_long_arguments_are_shown_whole_and_approved_by_their_hash(tmp_pat
         *opening(), tool_start(4, "shell", "backend"), tool_end(5, long), ask,
         script.submitted, result(8, "done"), complete(9),
     ]  # fmt: skip
-    shown = await talked(tmp_path, script, "go", "y")
-    (submit,) = submits(script)
+    shown = await converse(tmp_path, script, "go", "y")
+    (submit,) = list_submits(script)
     assert json.loads(submit.payload) == {"decision": "approve", "argumentsSha256": "5" * 64}
     assert long.replace("\u202e", "\\u202e") in shown
 
@@ -132,42 +132,42 @@ GATES = {
 
 
 @pytest.mark.parametrize("kind", GATES)
-async def test_without_a_terminal_a_wait_ends_the_command_and_not_the_run(tmp_path: Path, kind: str) -> None:
-    opened, command = GATES[kind]
-    async with suite(tmp_path, Script(query=[*opening(), opened, asyncio.Event()])) as facade:
+async def test_without_a_terminal_a_gate_ends_the_command_but_not_the_run(tmp_path: Path, kind: str) -> None:
+    gate_event, command = GATES[kind]
+    async with suite(tmp_path, Script(query=[*opening(), gate_event, asyncio.Event()])) as facade:
         code, out, complaint = await run("ask", "hi", url=facade.url, given=b"y\n")
-        asked = facade.script.requests
-    assert (code, [type(request) for request in asked]) == (4, [agent_pb2.QueryRequest])
+        requests = facade.script.requests
+    assert (code, [type(request) for request in requests]) == (4, [agent_pb2.QueryRequest])
     assert out.endswith(b"[notice] the run waits, and continues without this command\n")
     assert f"headrace gates {command}\n" in complaint.decode()
     assert f"headrace follow {CHAT}\n" in complaint.decode()
 
 
-async def test_at_a_terminal_ask_answers_what_a_run_waits_for(tmp_path: Path) -> None:
+async def test_at_a_terminal_ask_answers_the_runs_gate(tmp_path: Path) -> None:
     script = Script()
     start, end = tool_start(4, "shell", "backend"), tool_end(5, "{}")
     script.query = [
         *opening(), start, end, gate(6, "a_1", "approval", "shell"), script.submitted, result(8, "done"), complete(9),
     ]  # fmt: skip
-    ours, theirs = os.openpty()
+    master, terminal = os.openpty()
     async with suite(tmp_path, script) as facade:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "headrace.cli", "--url", facade.url, "ask", "go"),
-            stdin=theirs, stdout=theirs, stderr=theirs,
+            stdin=terminal, stdout=terminal, stderr=terminal,
         )  # fmt: skip
-        os.close(theirs)
+        os.close(terminal)
         shown = b""
         async with asyncio.timeout(GIVEN_UP_S):
             while b"n(o)" not in shown:
-                shown += await asyncio.to_thread(os.read, ours, 4096)
-            os.write(ours, b"y\n")
+                shown += await asyncio.to_thread(os.read, master, 4096)
+            os.write(master, b"y\n")
             assert await process.wait() == 0
-    os.close(ours)
-    (submit,) = submits(script)
+    os.close(master)
+    (submit,) = list_submits(script)
     assert (submit.approval_id, json.loads(submit.payload)) == ("a_1", {"decision": "approve"})
 
 
-async def test_cancel_and_steer_act_while_the_run_goes_on(tmp_path: Path) -> None:
+async def test_cancel_and_steer_work_during_a_run(tmp_path: Path) -> None:
     script = Script()
     script.query = [*answering("half")[:-2], script.cancelled, CANCELLED]
     async with suite(tmp_path, script) as facade:
@@ -211,16 +211,16 @@ async def test_questions_may_come_from_a_file(tmp_path: Path) -> None:
     assert [request.message for request in facade.script.requests] == ["one", "two"]
 
 
-async def test_commands_between_runs(tmp_path: Path) -> None:
+async def test_commands_between_runs_compact_switch_agents_or_print_help(tmp_path: Path) -> None:
     script = Script(query=answering("yes"))
-    shown = await talked(
+    shown = await converse(
         tmp_path, script, "/help", "/steer x", "/compact", "/agent other", "/odd", "go", "/compact keep names"
     )
-    assert shown.count("/steer TEXT") == 2, "an unknown command gives the help"
+    assert shown.count("/steer TEXT") == 2, "an unknown command prints the help"
     assert "no run is going on" in shown
     assert "there is nothing to compact yet" in shown
-    asked = [(request.message, request.agent_key, request.chat_id) for request in script.requests]
-    assert asked == [("go", "other", ""), ("/compact keep names", "other", CHAT)]
+    requests = [(request.message, request.agent_key, request.chat_id) for request in script.requests]
+    assert requests == [("go", "other", ""), ("/compact keep names", "other", CHAT)]
 
 
 PLANNED: list[Step] = [
@@ -259,6 +259,6 @@ done
 """
 
 
-async def test_plans_tasks_and_sub_agents_are_shown_apart(tmp_path: Path) -> None:
+async def test_output_of_plans_tasks_and_sub_agents_is_labelled(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=PLANNED)) as facade:
         assert await run("ask", "hi", url=facade.url) == (0, SHOWN.encode(), b"")

@@ -1,4 +1,4 @@
-"""Standard input as a conversation reads it."""
+"""Reading a conversation's lines from standard input."""
 
 import asyncio
 import os
@@ -6,7 +6,7 @@ import os
 from headrace.cli.conversation.input_lines import InputLines
 
 
-async def test_input_ends_with_its_terminal() -> None:
+async def test_input_ends_when_its_terminal_closes() -> None:
     terminal, side = os.openpty()
     os.write(terminal, b"first\nrest")
     async with asyncio.timeout(60):
@@ -18,8 +18,8 @@ async def test_input_ends_with_its_terminal() -> None:
     os.close(side)
 
 
-async def test_input_that_cannot_be_read_is_at_its_end() -> None:
-    """EIO, which a terminal also gives to what has outlived its session, and would give for ever."""
+async def test_input_that_cannot_be_read_ends() -> None:
+    """EIO, which a terminal also gives forever to a process that has outlived its session."""
     nothing = os.open("/proc/self/mem", os.O_RDONLY)
     async with asyncio.timeout(60):
         with InputLines(nothing) as lines:

@@ -1,4 +1,4 @@
-"""headrace fork as a process of its own: a golden run goes on from a step, against a scripted orchestrator."""
+"""headrace fork in a process of its own: it continues a golden run from a step, against a scripted orchestrator."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.support.facade.scripted import Script, answering, suite
 TOOL = str(CASSETTES / "tool.cassette")
 
 
-async def test_what_was_said_before_the_step_is_told_as_it_was(tmp_path: Path) -> None:
+async def test_a_fork_sends_the_messages_before_its_step_with_the_replaced_result(tmp_path: Path) -> None:
     options = (
         "--from",
         "2",
@@ -26,28 +26,28 @@ async def test_what_was_said_before_the_step_is_told_as_it_was(tmp_path: Path) -
         (query,) = facade.script.requests
     assert (code, complaints) == (0, b"")
     assert (query.message, query.agent_key, query.agent_version) == ("What is the weather in Paris today?", "other", 3)
-    asked, result = query.progress
-    assert (asked.role, asked.tool_calls[0].name) == ("assistant", "mock_city_weather")
-    assert (result.role, result.tool_call_id, result.content) == ("tool", asked.tool_calls[0].id, "It is hot.")
+    call_message, result = query.progress
+    assert (call_message.role, call_message.tool_calls[0].name) == ("assistant", "mock_city_weather")
+    assert (result.role, result.tool_call_id, result.content) == ("tool", call_message.tool_calls[0].id, "It is hot.")
     shown = out.decode()
     assert "The weather in Paris" in shown
     assert "Stay inside." in shown
 
 
-async def test_another_model_and_prompt_are_tried(tmp_path: Path) -> None:
+async def test_a_fork_may_try_another_model_or_prompt(tmp_path: Path) -> None:
     (tmp_path / "curt.txt").write_text("Be curt.\n")
-    tried = {
+    trials = {
         ("--model", "other/big"): {"provider_key": "other", "model": "big"},
         ("--model", "big"): {"model": "big"},
         ("--prompt", str(tmp_path / "curt.txt")): {"system_prompt": "Be curt."},
     }
     async with suite(tmp_path, Script(query=answering("So."))) as facade:
-        for options in tried:
+        for options in trials:
             assert (await run("fork", "--from", "1", *options, TOOL, url=facade.url))[0] == 0
-        assert [query.trial for query in facade.script.requests] == [AgentTrial(**trial) for trial in tried.values()]
+        assert [query.trial for query in facade.script.requests] == [AgentTrial(**trial) for trial in trials.values()]
 
 
-async def test_the_first_step_is_asked_without_progress(tmp_path: Path) -> None:
+async def test_a_fork_from_the_first_step_has_no_progress(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=answering("So."))) as facade:
         code, _, _ = await run("fork", "--from", "1", TOOL, url=facade.url)
         (query,) = facade.script.requests
@@ -55,19 +55,19 @@ async def test_the_first_step_is_asked_without_progress(tmp_path: Path) -> None:
     assert (query.agent_key, len(query.progress), len(query.history)) == ("assistant", 0, 0)
 
 
-async def test_what_cannot_be_forked_is_refused_with_why() -> None:
+async def test_an_invalid_fork_is_refused_with_the_reason() -> None:
     wrong = {
         ("--from", "3", TOOL): "there is no step 3 of the run itself: it has 2",
         ("--from", "1", str(CASSETTES / "plan.cassette")): "runs with a plan have none",
         ("--from", "2", "--tool-result", "lamp=on", TOOL): "no call 'lamp' has a result before that step",
         ("--from", "2", "--tool-result", "lamp", TOOL): "'lamp' is no CALL=TEXT",
     }
-    for arguments, said in wrong.items():
+    for arguments, problem in wrong.items():
         code, _, complaints = await run("fork", *arguments, url="http://127.0.0.1:9")
-        assert (code, said in " ".join(complaints.decode().split())) == (2, True), complaints
+        assert (code, problem in " ".join(complaints.decode().split())) == (2, True), complaints
 
 
-async def test_a_file_that_is_no_recording_is_refused_with_its_line(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_recording_is_refused_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "deep.cassette"
     file.write_text("[" * 100_000)
     code, _, complaints = await run("fork", "--from", "1", str(file), url="http://127.0.0.1:9")

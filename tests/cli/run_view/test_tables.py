@@ -1,4 +1,4 @@
-"""Messages as tables and lines: a cell stays on its line, and what is not there is said."""
+"""Messages printed as tables and lines: each cell stays on one line, and missing values are marked."""
 
 import re
 
@@ -9,7 +9,7 @@ from headrace.cli.run_view.tables import print_message, print_rows
 from headrace.v1 import common_pb2, data_pb2, llm_pb2, memory_pb2, schedule_pb2
 
 
-def test_a_cell_stays_on_its_line_and_in_its_column(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cell_stays_on_one_line_in_its_column(capsys: pytest.CaptureFixture[str]) -> None:
     print_rows(
         [memory_pb2.Fact(fact_id="f_1", text="one\ntwo\x1b[2K"), memory_pb2.Fact(fact_id="f_22", ended_at=1)],
         ("fact_id:id", "topic", "text", ("length", lambda fact: str(len(fact.text)))),
@@ -21,7 +21,7 @@ def test_a_cell_stays_on_its_line_and_in_its_column(capsys: pytest.CaptureFixtur
     ]
 
 
-def test_letters_that_a_terminal_shows_in_two_columns_keep_the_next_in_its_place(
+def test_wide_characters_keep_columns_aligned(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     names = ("ab", "水车转轮", "e\u0301 ✅")
@@ -34,13 +34,13 @@ def test_letters_that_a_terminal_shows_in_two_columns_keep_the_next_in_its_place
     ]
 
 
-def test_numbers_end_at_the_right_and_absent_ones_are_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_are_right_aligned_and_missing_ones_are_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
     models = [llm_pb2.ModelHealth(model="a", attempts=12, error_ratio=0.25), llm_pb2.ModelHealth(model="b")]
     print_rows(models, ("model", "attempts", "error_ratio:errors"))
     assert capsys.readouterr().out == "model  attempts  errors\na            12     25%\nb             0       -\n"
 
 
-def test_a_message_is_lines_of_what_it_has_and_tables_of_its_lists(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_message_is_printed_as_lines_and_its_lists_as_tables(capsys: pytest.CaptureFixture[str]) -> None:
     erased = [data_pb2.ErasedItem(name="chats", count=12), data_pb2.ErasedItem(name="facts", count=3)]
     print_message(data_pb2.Erasure(erasure_id="e_1", requested_by="op", erased=erased))
     assert capsys.readouterr().out == (
@@ -48,7 +48,7 @@ def test_a_message_is_lines_of_what_it_has_and_tables_of_its_lists(capsys: pytes
     )
 
 
-def test_without_columns_there_are_those_that_a_row_has(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_columns_a_table_has_the_fields_of_its_rows(capsys: pytest.CaptureFixture[str]) -> None:
     failure = common_pb2.Failure(code="OVERLOADED", message="try again")
     print_rows([schedule_pb2.Firing(outcome="started", run_id="r_1"), schedule_pb2.Firing(failure=failure)])
     assert capsys.readouterr().out == ("outcome  run  failure\nstarted  r_1  -\n-        -    OVERLOADED: try again\n")
@@ -57,10 +57,10 @@ def test_without_columns_there_are_those_that_a_row_has(capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("time_ms", [-(2**63), 0, 253_402_300_800_000, 2**63 - 1])
-def test_a_time_that_no_date_has_is_told_as_one(time_ms: int) -> None:
+def test_a_time_out_of_range_is_printed_as_the_nearest_date(time_ms: int) -> None:
     assert re.fullmatch(r"(1969|1970|9999)-\d\d-\d\d \d\d:\d\d", format_time(time_ms))
 
 
 @pytest.mark.parametrize("zone", ["Mars/Base", "../etc", "Europe"])
-def test_the_time_of_a_zone_that_this_machine_lacks_is_local(zone: str) -> None:
+def test_a_time_in_an_unknown_zone_is_printed_as_local_time(zone: str) -> None:
     assert format_time(0, zone) == format_time(0, "")

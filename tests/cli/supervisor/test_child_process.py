@@ -1,4 +1,4 @@
-"""A supervised process; small Python programs stand in for services."""
+"""A supervised process; small Python programs replace services."""
 
 import asyncio
 import importlib
@@ -17,58 +17,58 @@ from headrace.cli.supervisor.suite_plan import ProcessSpec
 from services.runtime.process.config import SERVICES, SHARED, list_variables
 
 
-def child(folder: Path, program: str, said: list[str] | None = None, *, is_verbose: bool = False) -> ChildProcess:
+def make_child(folder: Path, program: str, said: list[str] | None = None, *, is_verbose: bool = False) -> ChildProcess:
     spec = ProcessSpec("thing", (sys.executable, "-c", program), {"FOLDER": str(folder)})
     report = (said if said is not None else list[str]()).append
     return ChildProcess(spec, folder, is_verbose=is_verbose, report=report, log_looks_s=0.05)
 
 
 @pytest.mark.parametrize("is_verbose", [False, True])
-async def test_wrong_settings_end_the_start_with_the_service_s_own_words(tmp_path: Path, is_verbose: bool) -> None:
+async def test_wrong_settings_fail_the_start_with_the_processs_own_message(tmp_path: Path, is_verbose: bool) -> None:
     program = "import sys; sys.stderr.write('thing: HEADRACE_X: not set\\n'); sys.exit(2)"
     async with asyncio.timeout(100):
         with pytest.raises(CannotStart, match="thing cannot start:\nthing: HEADRACE_X: not set"):
-            await child(tmp_path, program, is_verbose=is_verbose).supervise()
+            await make_child(tmp_path, program, is_verbose=is_verbose).supervise()
 
 
-async def test_what_a_person_has_to_mend_ends_the_start_at_once(tmp_path: Path) -> None:
+async def test_exit_code_78_fails_the_start_at_once_with_the_logged_error(tmp_path: Path) -> None:
     line = '{"level":"error","event":"cannot start","error":"the database refuses: wrong password"}'
     said: list[str] = []
     async with asyncio.timeout(100):
         with pytest.raises(
             CannotStart, match=r"^thing cannot start:\ncannot start: the database refuses: wrong password$"
         ):
-            await child(tmp_path, f"import sys; print({line!r}); sys.exit(78)", said).supervise()
+            await make_child(tmp_path, f"import sys; print({line!r}); sys.exit(78)", said).supervise()
     assert said == []
 
 
-async def test_a_process_that_does_not_begin_at_once_is_given_up_all_the_same(tmp_path: Path) -> None:
-    """On a slow machine three deaths take longer than any window."""
-    supervised = child(tmp_path, "import sys, time; time.sleep(4); sys.exit(1)")
+async def test_a_process_that_dies_slowly_is_given_up_too(tmp_path: Path) -> None:
+    """On a slow machine three deaths may take longer than any time window."""
+    supervised = make_child(tmp_path, "import sys, time; time.sleep(4); sys.exit(1)")
     async with asyncio.timeout(100):
         with pytest.raises(CannotStart, match="it logged nothing"):
             await supervised.supervise()
 
 
-async def test_three_deaths_before_readiness_end_the_start_with_what_went_wrong(tmp_path: Path) -> None:
+async def test_three_deaths_before_readiness_fail_the_start_with_the_logged_error(tmp_path: Path) -> None:
     lines = ('{"level":"info","event":"hello"}', '{"level":"error","event":"no","error":"busy"}')
     program = f"import sys; print(*{lines!r}, sep=chr(10)); sys.exit(1)"
     said: list[str] = []
     async with asyncio.timeout(100):
         with pytest.raises(CannotStart, match=r"^thing cannot start:\nno: busy$"):
-            await child(tmp_path, program, said).supervise()
+            await make_child(tmp_path, program, said).supervise()
     assert len(said) == 2
 
 
-async def test_a_process_that_dies_is_started_again_and_stopped_when_told(tmp_path: Path) -> None:
+async def test_a_killed_process_is_restarted_and_stop_ends_it(tmp_path: Path) -> None:
     program = "import os, pathlib, time; pathlib.Path(os.environ['FOLDER'], str(os.getpid())).touch(); time.sleep(3600)"
     said: list[str] = []
     async with asyncio.timeout(100):
-        supervised = child(tmp_path, program, said)
+        supervised = make_child(tmp_path, program, said)
         task = asyncio.create_task(supervised.supervise())
-        first = await _pid(tmp_path, 1)
+        first = await _wait_for_pid(tmp_path, 1)
         os.kill(first, signal.SIGKILL)
-        second = await _pid(tmp_path, 2)
+        second = await _wait_for_pid(tmp_path, 2)
         await supervised.stop()
         await task
     assert first != second
@@ -77,8 +77,8 @@ async def test_a_process_that_dies_is_started_again_and_stopped_when_told(tmp_pa
         os.kill(second, 0)
 
 
-async def test_a_process_that_is_being_started_is_stopped(tmp_path: Path) -> None:
-    supervised = child(tmp_path, "import time; time.sleep(3600)")
+async def test_a_starting_process_can_be_stopped(tmp_path: Path) -> None:
+    supervised = make_child(tmp_path, "import time; time.sleep(3600)")
     async with asyncio.timeout(100):
         task = asyncio.create_task(supervised.supervise())
         await asyncio.sleep(0)
@@ -87,21 +87,21 @@ async def test_a_process_that_is_being_started_is_stopped(tmp_path: Path) -> Non
     assert supervised.measure_cpu_s() == 0, "no process is left"
 
 
-async def test_a_log_is_the_owner_s_alone(tmp_path: Path) -> None:
+async def test_a_log_is_readable_only_by_its_owner(tmp_path: Path) -> None:
     log = tmp_path / "thing.log"
     log.touch(0o644)
     async with asyncio.timeout(100):
         with pytest.raises(CannotStart, match="no such thing"):
-            await child(tmp_path, "import sys; sys.stderr.write('no such thing'); sys.exit(2)").supervise()
+            await make_child(tmp_path, "import sys; sys.stderr.write('no such thing'); sys.exit(2)").supervise()
     assert log.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("is_verbose", [False, True])
-async def test_a_log_is_set_aside_whenever_it_is_large(tmp_path: Path, is_verbose: bool) -> None:
+async def test_a_log_is_rotated_whenever_it_is_large(tmp_path: Path, is_verbose: bool) -> None:
     log, aside = tmp_path / "thing.log", tmp_path / "thing.log.1"
     program = "import time\nwhile True: print('said', flush=True); time.sleep(0.01)"
     async with asyncio.timeout(100):
-        supervised = child(tmp_path, program, is_verbose=is_verbose)
+        supervised = make_child(tmp_path, program, is_verbose=is_verbose)
         task = asyncio.create_task(supervised.supervise())
         for _ in range(2):
             while not (log.exists() and log.stat().st_size):
@@ -110,12 +110,12 @@ async def test_a_log_is_set_aside_whenever_it_is_large(tmp_path: Path, is_verbos
             while log.stat().st_size > LOG_BYTES_MAX or not log.stat().st_size:
                 await asyncio.sleep(0.01)
             assert aside.stat().st_size > LOG_BYTES_MAX
-            assert log.read_bytes().startswith(b"said\n"), "what is written next stands at the beginning"
+            assert log.read_bytes().startswith(b"said\n"), "the next line is at the beginning"
         await supervised.stop()
         await task
 
 
-async def test_last_words_are_told_from_a_log_that_was_begun_anew(tmp_path: Path) -> None:
+async def test_the_last_lines_of_a_rotated_log_are_reported(tmp_path: Path) -> None:
     log = tmp_path / "thing.log"
     log.touch()
     os.truncate(log, LOG_BYTES_MAX + 1)
@@ -126,17 +126,17 @@ async def test_last_words_are_told_from_a_log_that_was_begun_anew(tmp_path: Path
     )
     async with asyncio.timeout(100):
         with pytest.raises(CannotStart, match="HEADRACE_X: not set"):
-            await child(tmp_path, program).supervise()
+            await make_child(tmp_path, program).supervise()
 
 
-async def _pid(folder: Path, count: int) -> int:
-    """The process that has left the newest of `count` files."""
-    while len(found := _left(folder)) < count:
+async def _wait_for_pid(folder: Path, count: int) -> int:
+    """Wait for `count` files; return the pid of the process that wrote the newest."""
+    while len(found := _list_pids(folder)) < count:
         await asyncio.sleep(0.01)
     return found[-1]
 
 
-def _left(folder: Path) -> list[int]:
+def _list_pids(folder: Path) -> list[int]:
     files = [path for path in folder.iterdir() if path.name.isdigit()]
     return [int(path.name) for path in sorted(files, key=lambda path: path.stat().st_mtime_ns)]
 
@@ -144,8 +144,8 @@ def _left(folder: Path) -> list[int]:
 NAMES = ("facade", "orchestrator", "llm_gateway", "memory", "tools")
 
 
-def having(name: str, folder: Path) -> set[str]:
-    """The processes that get the variable `name`."""
+def list_receivers(name: str, folder: Path) -> set[str]:
+    """Return the processes that get the variable `name`."""
     return {service for service in (*NAMES, "simulator") if select_environment(service, {name: "x"}, folder)}
 
 
@@ -166,14 +166,14 @@ def having(name: str, folder: Path) -> set[str]:
         ("https_proxy", {*NAMES, "simulator"}),
     ],
 )
-def test_a_variable_is_only_where_it_is_needed(name: str, services: set[str], tmp_path: Path) -> None:
-    assert having(name, tmp_path) == services
+def test_a_variable_is_passed_only_to_the_services_that_need_it(name: str, services: set[str], tmp_path: Path) -> None:
+    assert list_receivers(name, tmp_path) == services
 
 
-def test_the_tools_service_gets_what_mcp_json_names(tmp_path: Path) -> None:
+def test_the_tools_service_gets_the_variables_named_in_mcp_json(tmp_path: Path) -> None:
     (tmp_path / "mcp.json").write_text('{"mcpServers": {"a": {"url": "http://a/", "headers": {"A": "env:A_TOKEN"}}}}')
-    assert having("A_TOKEN", tmp_path) == {"tools", "llm_gateway"}
-    assert having("B_TOKEN", tmp_path) == {"llm_gateway"}
+    assert list_receivers("A_TOKEN", tmp_path) == {"tools", "llm_gateway"}
+    assert list_receivers("B_TOKEN", tmp_path) == {"llm_gateway"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -181,10 +181,10 @@ def test_every_setting_of_a_service_reaches_it(name: str, tmp_path: Path) -> Non
     config = importlib.import_module(f"services.{name}.config").Config
     aliases = {alias for item in fields(config) for alias in item.metadata.get("aliases", ())}
     for variable in {*list_variables(config, name.upper()), *aliases}:
-        assert name in having(variable, tmp_path), variable
+        assert name in list_receivers(variable, tmp_path), variable
 
 
-def test_all_services_are_known() -> None:
+def test_the_owner_pattern_matches_all_services() -> None:
     for service in SERVICES:
         assert OWNER.match(f"HEADRACE_{service}_X")
     assert not any(OWNER.match(name) for name in SHARED)

@@ -1,4 +1,4 @@
-"""Logs that are written while they are looked at."""
+"""Reading logs while they are written, to report their errors."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ def line(**facts: object) -> str:
     return json.dumps(REFUSED | facts) + "\n"
 
 
-def test_an_error_is_told_once_and_only_when_its_line_is_whole(tmp_path: Path) -> None:
+def test_an_error_is_reported_once_and_only_when_its_line_is_complete(tmp_path: Path) -> None:
     log, other = tmp_path / "orchestrator.log", tmp_path / "memory.log"
     log.write_text(line(file="of an earlier start.json"))
     complaints = ErrorReports([log, other])
@@ -32,7 +32,7 @@ def test_an_error_is_told_once_and_only_when_its_line_is_whole(tmp_path: Path) -
     assert len(list(complaints.read_errors())) == 1
 
 
-def test_a_log_that_is_begun_anew_is_read_from_its_start(tmp_path: Path) -> None:
+def test_a_truncated_log_is_read_from_its_start(tmp_path: Path) -> None:
     log = tmp_path / "memory.log"
     log.write_text(line() * 3)
     complaints = ErrorReports([log])
@@ -43,7 +43,7 @@ def test_a_log_that_is_begun_anew_is_read_from_its_start(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("entry", "words"),
     [
         ({"level": "warning"}, None),
         ({"level": "warning", "event": "event loop busy", "problem": "97 % of its core"}, ": 97 % of its core"),
@@ -56,9 +56,9 @@ def test_a_log_that_is_begun_anew_is_read_from_its_start(tmp_path: Path) -> None
         ({"level": "error", "event": "no\nsandbox"}, ""),
     ],
 )
-def test_a_line_in_words(said: dict[str, object], words: str | None) -> None:
-    expected = None if words is None else " ".join(str(said["event"]).split()) + words
-    assert describe_log_error(json.dumps(said)) == expected
+def test_a_log_error_is_described_in_words(entry: dict[str, object], words: str | None) -> None:
+    expected = None if words is None else " ".join(str(entry["event"]).split()) + words
+    assert describe_log_error(json.dumps(entry)) == expected
     assert describe_log_error("{not JSON") is describe_log_error("[]") is None
 
 
@@ -69,11 +69,11 @@ no JSON
 """
 
 
-def test_how_far_it_is_is_told_once(tmp_path: Path) -> None:
+def test_progress_is_reported_once(tmp_path: Path) -> None:
     log = tmp_path / "memory.log"
     log.write_text(SAID)
     lines = LogReader([log])
-    assert list(describe_progress(lines)) == [], "of an earlier start"
+    assert list(describe_progress(lines)) == [], "lines of an earlier start are skipped"
     with log.open("a") as writing:
         writing.write(SAID)
     assert list(describe_progress(lines)) == ["memory: indexing, 1000 of 40000 chats"]

@@ -1,4 +1,4 @@
-"""What `headrace up` starts, and what it says of settings that it does not pass on."""
+"""The processes that `headrace up` starts, and its warnings about settings that it overrides."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from headrace.cli.supervisor.suite_plan import ProcessSpec, SuitePlan, describe_overruled_settings
 
 
-def plan(tmp_path: Path, *, is_one_process: bool, replicas: int = 1) -> SuitePlan:
+def make_plan(tmp_path: Path, *, is_one_process: bool, replicas: int = 1) -> SuitePlan:
     return SuitePlan(
         config_dir=tmp_path,
         data_dir=tmp_path,
@@ -22,7 +22,7 @@ def plan(tmp_path: Path, *, is_one_process: bool, replicas: int = 1) -> SuitePla
 
 
 def test_one_process_has_the_settings_of_all_services_but_tools(tmp_path: Path) -> None:
-    suite, tools = plan(tmp_path, is_one_process=True).build_processes()
+    suite, tools = make_plan(tmp_path, is_one_process=True).build_processes()
     assert (suite.name, tools.name) == ("suite", "tools")
     assert suite.environment["HEADRACE_TRANSPORT"] == "local"
     listening = {name for name in suite.environment if name.endswith(("_LISTEN", "_PORT"))}
@@ -44,11 +44,11 @@ def test_one_process_has_the_settings_of_all_services_but_tools(tmp_path: Path) 
     ],
 )
 @pytest.mark.parametrize("is_one_process", [True, False])
-def test_a_setting_that_the_suite_overrules_is_named_with_what_to_use(
+def test_an_overruled_setting_is_named_with_its_replacement(
     tmp_path: Path, is_one_process: bool, name: str, instead: str
 ) -> None:
     (warning,) = describe_overruled_settings(
-        plan(tmp_path, is_one_process=is_one_process).build_processes(), {name: "127.0.0.1:9"}
+        make_plan(tmp_path, is_one_process=is_one_process).build_processes(), {name: "127.0.0.1:9"}
     )
     assert warning.startswith(f"warning: {name} is not used here")
     assert instead in warning
@@ -59,13 +59,13 @@ def test_a_setting_that_reaches_its_service_is_not_named() -> None:
     assert describe_overruled_settings([ProcessSpec("tools", (), env)], env) == []
 
 
-def test_replicas_share_ports_and_peers_and_have_an_address_and_metrics_of_their_own(
+def test_replicas_share_ports_and_peers_but_not_address_and_metrics_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_ORCHESTRATOR_METRICS_LISTEN", "127.0.0.1:9464")
     monkeypatch.setenv("HEADRACE_LLM_GATEWAY_REPLICAS", "3")
-    planned = plan(tmp_path, is_one_process=True, replicas=2)
-    *suites, tools, memory = planned.build_processes()
+    suite_plan = make_plan(tmp_path, is_one_process=True, replicas=2)
+    *suites, tools, memory = suite_plan.build_processes()
     first, second = (suite.environment for suite in suites)
     assert [suite.command[-4:] for suite in suites] == [("services.suite", "facade", "orchestrator", "llm_gateway")] * 2
     differing = {name for name in first.keys() | second.keys() if first.get(name) != second.get(name)}
@@ -83,10 +83,10 @@ def test_replicas_share_ports_and_peers_and_have_an_address_and_metrics_of_their
         assert environment["HEADRACE_ORCHESTRATOR_METRICS_LISTEN"] == f"127.0.0.1:{9464 + number}"
         assert environment["HEADRACE_LLM_GATEWAY_REPLICAS"] == "6"
         assert environment["HEADRACE_ORCHESTRATOR_LISTEN"].startswith(environment["HEADRACE_ORCHESTRATOR_ADVERTISE"])
-    assert [*map(str, planned.entrances.values())] == [env["HEADRACE_FACADE_SOCKET"] for env in (first, second)]
+    assert [*map(str, suite_plan.entrances.values())] == [env["HEADRACE_FACADE_SOCKET"] for env in (first, second)]
     gateways = ",".join(env["HEADRACE_LLM_GATEWAY_LISTEN"] for env in (first, second))
     for process in (tools, memory):
         assert process.environment[f"HEADRACE_{process.name.upper()}_LLM_GATEWAY_ADDRESS"] == gateways
         assert "HEADRACE_REUSE_PORT" not in process.environment
-    given = {"HEADRACE_ORCHESTRATOR_METRICS_LISTEN": "127.0.0.1:9464"}
-    assert describe_overruled_settings(planned.build_processes(), given) == []
+    settings = {"HEADRACE_ORCHESTRATOR_METRICS_LISTEN": "127.0.0.1:9464"}
+    assert describe_overruled_settings(suite_plan.build_processes(), settings) == []

@@ -1,4 +1,4 @@
-"""What `headrace up` says, by a process whose standard files are closed, full, or read by nobody."""
+"""Output of `headrace up` when its standard streams are closed, full, or not read."""
 
 import os
 import sys
@@ -20,8 +20,8 @@ pathlib.Path(sys.argv[1] + ".said").touch()
 """
 
 
-async def say(tmp_path: Path, redirections: str) -> tuple[str, str, str]:
-    """What came to standard output and standard error, and what another file holds that the process opened first."""
+async def run_with_redirections(tmp_path: Path, redirections: str) -> tuple[str, str, str]:
+    """Return standard output, standard error, and the content of a file that the process opened first."""
     other = tmp_path / "other"
     command = ("sh", "-c", f'exec "$@" {redirections}', "sh", sys.executable, "-c", SAYING, str(other))
     code, stdout, stderr = await run_to_end(*command)
@@ -30,8 +30,8 @@ async def say(tmp_path: Path, redirections: str) -> tuple[str, str, str]:
     return stdout.decode(), stderr.decode(), other.read_text()
 
 
-async def test_texts_come_to_their_files(tmp_path: Path) -> None:
-    assert await say(tmp_path, "") == ("another\n", "a line\noutput of a service\n", "")
+async def test_texts_go_to_standard_output_and_error(tmp_path: Path) -> None:
+    assert await run_with_redirections(tmp_path, "") == ("another\n", "a line\noutput of a service\n", "")
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ async def test_texts_come_to_their_files(tmp_path: Path) -> None:
         ("1>/dev/full 2>/dev/full", "", ""),
     ],
 )
-async def test_a_text_for_a_closed_or_full_file_is_lost_and_gets_into_no_other(
+async def test_a_text_for_a_closed_or_full_stream_is_lost_and_reaches_no_other_file(
     tmp_path: Path, redirections: str, stdout: str, stderr: str
 ) -> None:
-    assert await say(tmp_path, redirections) == (stdout, stderr, "")
+    assert await run_with_redirections(tmp_path, redirections) == (stdout, stderr, "")
 
 
-async def test_a_file_that_nobody_reads_delays_and_ends_nothing(tmp_path: Path) -> None:
+async def test_a_stream_that_is_not_read_does_not_block_the_process(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     with suppress(BlockingIOError):

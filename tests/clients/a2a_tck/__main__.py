@@ -1,7 +1,7 @@
 """`python -m tests.clients.a2a_tck KIT PYTHON`: the A2A compatibility kit of the folder KIT against a real suite.
 
-PYTHON has what the kit needs. Ends with 1 where something fails that docs/protocols.md does not name, or something
-passes that it names.
+PYTHON has the kit's dependencies. Exits with 1 if something fails that docs/protocols.md does not name, or if
+something passes that it names as failing.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ async def main(kit: Path, python: Path) -> int:
     print(report)
     failed = set(_FAILED.findall(report))
     surprises = [name for name in sorted(failed) if not name.startswith(EXPECTED)]
-    passing = [name for name in EXPECTED if not any(one.startswith(name) for one in failed)]
+    passing = [name for name in EXPECTED if not any(failed_name.startswith(name) for failed_name in failed)]
     print(f"{len(failed)} failed, of which {len(surprises)} unexpected: {surprises}; expected, and passing: {passing}")
     return int(bool(surprises or passing) or " passed" not in report)
 

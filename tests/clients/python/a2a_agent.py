@@ -1,6 +1,6 @@
 """An agent of A2A's official SDK that does as its messages say, for our client.
 
-Argument: the port. Prints a line for each message and cancel that it has had, when it has it.
+Argument: the port. Prints a line for each message and cancel as soon as it arrives.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ URL = f"http://127.0.0.1:{PORT}"
 WORDS = [f"w{number} " for number in range(200)]
 
 
-def tell(line: str) -> None:
+def print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
-def say(text: str) -> Message:
+def make_message(text: str) -> Message:
     return Message(message_id=f"m-{text[:8]}", role=Role.ROLE_AGENT, parts=[Part(text=text)])
 
 
-class Obedient(AgentExecutor):
+class ScriptedAgent(AgentExecutor):
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         text = context.get_user_input()
-        tell(f"message {text}")
+        print_line(f"message {text}")
         if context.current_task is None:
             assert context.message is not None
             await event_queue.enqueue_event(new_task_from_user_message(context.message))
@@ -53,11 +53,11 @@ class Obedient(AgentExecutor):
                 await asyncio.sleep(3600)
             case ["ask"]:
                 await self.stream(updater, ["Let me ask. "], 0)
-                await updater.requires_input(say("Which city?"))
+                await updater.requires_input(make_message("Which city?"))
             case ["fail"]:
-                await updater.failed(say("out of milk"))
+                await updater.failed(make_message("out of milk"))
             case ["reject"]:
-                await updater.reject(say("not my job"))
+                await updater.reject(make_message("not my job"))
             case _:
                 await self.stream(updater, [f"It rains in {text}."], 0)
                 await updater.complete()
@@ -69,7 +69,7 @@ class Obedient(AgentExecutor):
             await asyncio.sleep(pause_s)
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
-        tell("cancel")
+        print_line("cancel")
         await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
 
 
@@ -88,7 +88,7 @@ def make_card(path: str, binding: str, *, streaming: bool = True) -> AgentCard:
 
 def make_app() -> Starlette:
     card = make_card("/rpc", "JSONRPC")
-    handler = DefaultRequestHandler(agent_executor=Obedient(), task_store=InMemoryTaskStore(), agent_card=card)
+    handler = DefaultRequestHandler(agent_executor=ScriptedAgent(), task_store=InMemoryTaskStore(), agent_card=card)
     routes = [
         *create_jsonrpc_routes(handler, "/rpc"),
         *create_rest_routes(handler, path_prefix="/rest"),
@@ -101,5 +101,5 @@ def make_app() -> Starlette:
 
 if __name__ == "__main__":
     server = uvicorn.Server(uvicorn.Config(make_app(), port=PORT, log_level="warning", timeout_graceful_shutdown=1))
-    tell("serving")
+    print_line("serving")
     asyncio.run(server.serve())

@@ -1,4 +1,4 @@
-"""The official SDK of A2A, whose server is killed while tasks wait: what they wait for is answered afterwards.
+"""The official SDK of A2A, whose server is killed while tasks wait for input: they are answered afterwards.
 
 Arguments: the facade's URL, the binding, the agent, and how many tasks. Prints "begun" when all wait, reads a line,
 answers, and prints one line of JSON when all have ended.
@@ -33,7 +33,7 @@ async def get_task(agent: Any, task_id: str) -> Task:
     while True:
         try:
             return await agent.get_task(GetTaskRequest(id=task_id))
-        except Exception:  # whatever a client says of a server that is gone
+        except Exception:  # Any error with which the client reports a server that is gone.
             await asyncio.sleep(0.2)
 
 
@@ -50,12 +50,12 @@ async def main() -> None:
         waiting = [await get_task(agent, task_id) for task_id in ids]
         await asyncio.gather(*(send(agent, "the old", task_id=task_id) for task_id in ids))
         ended = [await get_task(agent, task_id) for task_id in ids]
-    told = {
+    report = {
         "waited": sorted({TaskState.Name(task.status.state) for task in waiting}),
         "states": sorted({TaskState.Name(task.status.state) for task in ended}),
         "texts": sorted({task.artifacts[0].parts[0].text for task in ended if task.artifacts}),
     }
-    print(json.dumps(told))
+    print(json.dumps(report))
 
 
 asyncio.run(main())

@@ -1,4 +1,4 @@
-"""The official SDK of A2A, whose server is killed: tasks that are subscribed to again, behind what was read.
+"""The official SDK of A2A, whose server is killed: it subscribes to its tasks again, after the last event it read.
 
 Arguments: the facade's URL, the binding, the agent, and how many tasks at once. Prints "begun" when all are answering,
 and one line of JSON when all have ended.
@@ -37,9 +37,9 @@ class Reader:
         while self.state not in ENDED:
             try:
                 await self.read_stream()
-            except UnsupportedOperationError:  # it has ended meanwhile
+            except UnsupportedOperationError:  # The task has ended meanwhile.
                 await self.read_task()
-            except Exception:  # whatever a client says of a server that is gone
+            except Exception:  # Any error with which the client reports a server that is gone.
                 self.breaks += 1
                 await asyncio.sleep(0.2)
         return self
@@ -69,12 +69,12 @@ class Reader:
 
 
 async def main() -> None:
-    begun: set[Reader] = set()
+    answering: set[Reader] = set()
 
     def note(reader: Reader) -> None:
-        if reader not in begun:
-            begun.add(reader)
-            if len(begun) == int(COUNT):
+        if reader not in answering:
+            answering.add(reader)
+            if len(answering) == int(COUNT):
                 print("begun", flush=True)
 
     limits = httpx.Limits(max_connections=None)
@@ -85,13 +85,13 @@ async def main() -> None:
         )
         agent = ClientFactory(settings).create(card)
         readers = await asyncio.gather(*(Reader(agent, note).read_to_end() for _ in range(int(COUNT))))
-    told = {
+    report = {
         "texts": sorted({reader.text for reader in readers}),
         "states": sorted({TaskState.Name(reader.state) for reader in readers}),
         "tasks": len({reader.task_id for reader in readers}),
         "broken": sum(bool(reader.breaks) for reader in readers),
     }
-    print(json.dumps(told))
+    print(json.dumps(report))
 
 
 asyncio.run(main())

@@ -42,7 +42,7 @@ def ask(text: str, *files: Part, **ids: str) -> Any:
 
 
 class Followed:
-    """What a stream has said of its task."""
+    """The state of a task, as its stream has reported it."""
 
     def __init__(self) -> None:
         self.task_id = self.context_id = self.text = ""
@@ -78,7 +78,7 @@ class Followed:
 
 
 async def follow_by_push(agent: Any) -> list[Any]:
-    """A task's end by push notification, to a server of ours; and what is kept of configs."""
+    """Wait for a task's end by push notification at a server of ours, and manage the configs of notifications."""
     posts: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -96,23 +96,25 @@ async def follow_by_push(agent: Any) -> list[Any]:
         request.configuration.task_push_notification_config.CopyFrom(
             TaskPushNotificationConfig(id="one", url=url, token="t0ken")
         )
-        asked = await Followed().read(agent.send_message(request))
+        task_state = await Followed().read(agent.send_message(request))
         async with asyncio.timeout(100):
             token, body = await posts.get()
         update = ParseDict(body, StreamResponse()).status_update
-        ids = {"task_id": asked.task_id}
+        ids = {"task_id": task_state.task_id}
         await agent.create_task_push_notification_config(TaskPushNotificationConfig(**ids, id="two", url=url))
         listed = await agent.list_task_push_notification_configs(ListTaskPushNotificationConfigsRequest(**ids))
-        got = await agent.get_task_push_notification_config(GetTaskPushNotificationConfigRequest(**ids, id="two"))
+        second_config = await agent.get_task_push_notification_config(
+            GetTaskPushNotificationConfigRequest(**ids, id="two")
+        )
         await agent.delete_task_push_notification_config(DeleteTaskPushNotificationConfigRequest(**ids, id="two"))
-        left = await agent.list_task_push_notification_configs(ListTaskPushNotificationConfigsRequest(**ids))
+        configs_left = await agent.list_task_push_notification_configs(ListTaskPushNotificationConfigsRequest(**ids))
         state = TaskState.Name(update.status.state)
-        kept = [sorted(one.id for one in reply.configs) for reply in (listed, left)]
-        return [token, update.task_id == asked.task_id, state, got.url == url, *kept]
+        config_ids = [sorted(config.id for config in reply.configs) for reply in (listed, configs_left)]
+        return [token, update.task_id == task_state.task_id, state, second_config.url == url, *config_ids]
 
 
 async def main() -> None:
-    told: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     async with httpx.AsyncClient(timeout=100) as http:
 
         async def connect(agent: str, *, streaming: bool) -> Any:
@@ -131,27 +133,27 @@ async def main() -> None:
             again = await Followed().read(agent.send_message(ask("Count.", context_id=asking.context_id)))
             task = await agent.get_task(GetTaskRequest(id=asking.task_id))
             listed = await agent.list_tasks(ListTasksRequest(context_id=asking.context_id))
-            told["streamed" if streaming else "whole"] = [
+            report["streamed" if streaming else "whole"] = [
                 *(asking.word, asking.text, asking.pieces, task.artifacts[0].parts[0].text),
                 *(again.context_id == asking.context_id, len(listed.tasks)),
             ]
         agent = await connect("words", streaming=True)
         table = Part(raw=b"mill,year", filename="mills.csv", media_type="text/csv")
-        told["file"] = (await Followed().read(agent.send_message(ask("Count.", table)))).word
+        report["file"] = (await Followed().read(agent.send_message(ask("Count.", table)))).word
         waiting = await Followed().read(agent.send_message(ask("Wait.")), until=2)
-        rest = Followed()
-        subscribed = asyncio.create_task(rest.read(agent.subscribe(SubscribeToTaskRequest(id=waiting.task_id))))
-        while not rest.pieces:
+        subscription = Followed()
+        subscribed = asyncio.create_task(subscription.read(agent.subscribe(SubscribeToTaskRequest(id=waiting.task_id))))
+        while not subscription.pieces:
             await asyncio.sleep(0.05)
         canceled = await agent.cancel_task(CancelTaskRequest(id=waiting.task_id))
         await subscribed
-        told["canceled"] = [TaskState.Name(canceled.status.state), rest.text, rest.word]
-        told["failed"] = (await Followed().read(agent.send_message(ask("Fail.")))).word
-        told["pushed"] = await follow_by_push(agent)
+        report["canceled"] = [TaskState.Name(canceled.status.state), subscription.text, subscription.word]
+        report["failed"] = (await Followed().read(agent.send_message(ask("Fail.")))).word
+        report["pushed"] = await follow_by_push(agent)
         followed = [Followed().read(agent.send_message(ask("Count."))) for _ in range(50)]
-        told["fifty"] = sorted({one.text for one in await asyncio.gather(*followed)})
-        told["refused"] = []
-        for refused in (
+        report["fifty"] = sorted({one.text for one in await asyncio.gather(*followed)})
+        report["refused"] = []
+        for call in (
             Followed().read(agent.send_message(ask("x", Part(url="https://example.org/mills.csv")))),
             agent.get_task(GetTaskRequest(id=str(uuid4()))),
             agent.cancel_task(CancelTaskRequest(id=waiting.task_id)),
@@ -159,14 +161,14 @@ async def main() -> None:
             connect("nobody", streaming=True),
         ):
             try:
-                await refused
+                await call
             except Exception as error:
-                told["refused"].append(type(error).__name__)
-    print(json.dumps({"version": version("a2a-sdk"), "results": told}))
+                report["refused"].append(type(error).__name__)
+    print(json.dumps({"version": version("a2a-sdk"), "results": report}))
 
 
 async def answer() -> None:
-    """A task that waits for a person is answered by the next message."""
+    """Answer a task that waits for a person with the next message."""
     async with httpx.AsyncClient(timeout=100) as http:
         card = await A2ACardResolver(http, f"{BASE}/a2a/publisher").get_agent_card()
         agent = ClientFactory(ClientConfig(httpx_client=http, supported_protocol_bindings=["JSONRPC"])).create(card)

@@ -1,4 +1,4 @@
-"""Runs a client's exercises and prints what they gave as a line of JSON; tests/support/clients/script.py judges it.
+"""Runs a client's exercises and prints their results as a line of JSON; tests/support/clients/script.py checks it.
 
 Programs get the address of the OpenAI adapter. They import nothing of ours but this file: each runs in an environment
 that has its client alone.
@@ -36,14 +36,14 @@ class Place(BaseModel):
 
 
 class Pieces(list[str]):
-    """Text as it came."""
+    """A text in the pieces in which it arrived."""
 
     def tell(self) -> list[Any]:
         return ["".join(self), len([piece for piece in self if piece]) > 1]
 
 
 class Locator:
-    """The caller's function; keeps what it was called with."""
+    """The caller's function; it records its arguments."""
 
     def __init__(self) -> None:
         self.calls: list[dict[str, Any]] = []
@@ -62,7 +62,7 @@ def report(package: str, program: dict[str, Any]) -> None:
     """Do each exercise that a program has with each model; underscores in their names stand for spaces."""
     exercises = {name: program[name] for name in NAMES if name in program}
     results = asyncio.run(_do_all(exercises))
-    print()  # what the client printed may not end its line
+    print()  # The client's own output may not end with a line break.
     print(json.dumps({"version": metadata.version(package), "results": results}))
 
 
@@ -75,9 +75,9 @@ async def _do_all(exercises: dict[str, Callable[[str], Any]]) -> dict[str, dict[
 
 async def _do(exercise: Callable[[str], Any], model: str) -> Any:
     try:
-        given = exercise(model)
-        given = await given if inspect.isawaitable(given) else given
+        result = exercise(model)
+        result = await result if inspect.isawaitable(result) else result
     except Exception as error:
         traceback.print_exc()
         return f"{type(error).__name__}: {error}"
-    return given.model_dump() if isinstance(given, BaseModel) else given
+    return result.model_dump() if isinstance(result, BaseModel) else result

@@ -21,15 +21,15 @@ def client(mode: instructor.Mode) -> Any:
 
 async def typed(model: str) -> Any:
     """In JSON and JSON_SCHEMA; both must give the same."""
-    given = [await client(mode).create(model=model, messages=ASK, response_model=Place) for mode in MODES]
-    assert given[0].model_dump() == given[1].model_dump()
-    return given[0]
+    results = [await client(mode).create(model=model, messages=ASK, response_model=Place) for mode in MODES]
+    assert results[0].model_dump() == results[1].model_dump()
+    return results[0]
 
 
 async def streamed_typed(model: str) -> Any:
-    given = [await stream(mode, model, ASK) for mode in MODES]
-    assert given[0] == given[1]
-    return given[0]
+    results = [await stream(mode, model, ASK) for mode in MODES]
+    assert results[0] == results[1]
+    return results[0]
 
 
 async def typed_by_a_call(model: str) -> Any:

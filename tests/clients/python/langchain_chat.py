@@ -24,19 +24,19 @@ async def streamed_text(model: str) -> Any:
 
 
 async def function(model: str) -> Any:
-    here = Locator()
-    bound, messages = chat(model).bind_tools([here.locate]), [HumanMessage(WHERE)]
-    messages.append(said := await bound.ainvoke(messages))
-    messages += [ToolMessage(here.locate(**call["args"]), tool_call_id=call["id"]) for call in said.tool_calls]
-    return [(await bound.ainvoke(messages)).content, here.calls]
+    locator = Locator()
+    bound, messages = chat(model).bind_tools([locator.locate]), [HumanMessage(WHERE)]
+    messages.append(message := await bound.ainvoke(messages))
+    messages += [ToolMessage(locator.locate(**call["args"]), tool_call_id=call["id"]) for call in message.tool_calls]
+    return [(await bound.ainvoke(messages)).content, locator.calls]
 
 
 async def streamed_function(model: str) -> Any:
-    here = Locator()
-    bound, messages = chat(model).bind_tools([here.locate]), [HumanMessage(WHERE)]
-    messages.append(said := await fold(bound.astream(messages)))
-    messages += [ToolMessage(here.locate(**call["args"]), tool_call_id=call["id"]) for call in said.tool_calls]
-    return [(await fold(bound.astream(messages))).content, here.calls]
+    locator = Locator()
+    bound, messages = chat(model).bind_tools([locator.locate]), [HumanMessage(WHERE)]
+    messages.append(message := await fold(bound.astream(messages)))
+    messages += [ToolMessage(locator.locate(**call["args"]), tool_call_id=call["id"]) for call in message.tool_calls]
+    return [(await fold(bound.astream(messages))).content, locator.calls]
 
 
 async def fold(chunks: Any) -> Any:
@@ -47,15 +47,15 @@ async def fold(chunks: Any) -> Any:
 
 
 async def typed(model: str) -> Any:
-    given = [await chat(model).with_structured_output(Place, method=method).ainvoke(WHICH) for method in METHODS]
-    assert given[0] == given[1]
-    return given[0]
+    results = [await chat(model).with_structured_output(Place, method=method).ainvoke(WHICH) for method in METHODS]
+    assert results[0] == results[1]
+    return results[0]
 
 
 async def streamed_typed(model: str) -> Any:
-    given = [await read_last(chat(model).with_structured_output(Place, method=method), WHICH) for method in METHODS]
-    assert given[0] == given[1]
-    return given[0]
+    results = [await read_last(chat(model).with_structured_output(Place, method=method), WHICH) for method in METHODS]
+    assert results[0] == results[1]
+    return results[0]
 
 
 async def typed_by_a_call(model: str) -> Any:

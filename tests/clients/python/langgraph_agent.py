@@ -1,4 +1,4 @@
-"""LangGraph: an agent of its own around one of ours, by `create_agent`, and its typed answer."""
+"""LangGraph: an agent made by `create_agent` around one of ours, and its typed answer."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ async def streamed_text(model: str) -> Any:
 
 
 async def function(model: str) -> Any:
-    here = Locator()
-    state = await create_agent(chat(model), [here.locate]).ainvoke(say(WHERE))
-    return [state["messages"][-1].content, here.calls]
+    locator = Locator()
+    state = await create_agent(chat(model), [locator.locate]).ainvoke(say(WHERE))
+    return [state["messages"][-1].content, locator.calls]
 
 
 async def streamed_function(model: str) -> Any:
-    here, last = Locator(), Pieces()
-    stream = create_agent(chat(model), [here.locate]).astream(say(WHERE), stream_mode="messages")
+    locator, pieces = Locator(), Pieces()
+    stream = create_agent(chat(model), [locator.locate]).astream(say(WHERE), stream_mode="messages")
     async for chunk, metadata in stream:
         if metadata["langgraph_node"] == "model":
-            last.append(str(chunk.content))
-    return ["".join(last), here.calls]
+            pieces.append(str(chunk.content))
+    return ["".join(pieces), locator.calls]
 
 
 async def typed(model: str) -> Any:

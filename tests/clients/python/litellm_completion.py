@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it is fetched when it is imported
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # Otherwise litellm fetches it on import.
 
 import litellm
 from exercises import COUNT, URL, WHERE, WHICH, Locator, Pieces, Place, report
@@ -55,12 +55,12 @@ async def streamed_function(model: str) -> Any:
 
 
 async def call_function(model: str, send: Any) -> Any:
-    here, messages = Locator(), say(WHERE)
-    messages.append(said := (await send(model, messages, tools=TOOLS)).choices[0].message)
-    for call in said.tool_calls:
-        result = here.locate(**json.loads(call.function.arguments))
+    locator, messages = Locator(), say(WHERE)
+    messages.append(message := (await send(model, messages, tools=TOOLS)).choices[0].message)
+    for call in message.tool_calls:
+        result = locator.locate(**json.loads(call.function.arguments))
         messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
-    return [(await send(model, messages, tools=TOOLS)).choices[0].message.content, here.calls]
+    return [(await send(model, messages, tools=TOOLS)).choices[0].message.content, locator.calls]
 
 
 async def typed(model: str) -> Any:

@@ -29,20 +29,20 @@ async def streamed_text(model: str) -> Any:
 
 
 async def function(model: str) -> Any:
-    here = Locator()
-    agent = FunctionAgent(llm=chat(model), tools=[FunctionTool.from_defaults(here.locate)], streaming=False)
-    return [str(await agent.run(WHERE)), here.calls]
+    locator = Locator()
+    agent = FunctionAgent(llm=chat(model), tools=[FunctionTool.from_defaults(locator.locate)], streaming=False)
+    return [str(await agent.run(WHERE)), locator.calls]
 
 
 async def streamed_function(model: str) -> Any:
-    here, pieces = Locator(), Pieces()
-    run = FunctionAgent(llm=chat(model), tools=[FunctionTool.from_defaults(here.locate)]).run(WHERE)
+    locator, pieces = Locator(), Pieces()
+    run = FunctionAgent(llm=chat(model), tools=[FunctionTool.from_defaults(locator.locate)]).run(WHERE)
     async for event in run.stream_events():
         if isinstance(event, AgentStream):
             pieces.append(event.delta)
     answer = str(await run)
     assert answer == "".join(pieces)
-    return [answer, here.calls]
+    return [answer, locator.calls]
 
 
 async def typed_by_a_call(model: str) -> Any:

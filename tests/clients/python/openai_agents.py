@@ -1,4 +1,4 @@
-"""OpenAI's Agents SDK, over responses as it comes."""
+"""OpenAI's Agents SDK, over the responses API, its default."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ async def streamed_text(model: str) -> Any:
 
 
 async def function(model: str) -> Any:
-    here = Locator()
-    agent = Agent(name="Guide", model=model, tools=[function_tool(here.locate)])
-    return [(await Runner.run(agent, WHERE)).final_output, here.calls]
+    locator = Locator()
+    agent = Agent(name="Guide", model=model, tools=[function_tool(locator.locate)])
+    return [(await Runner.run(agent, WHERE)).final_output, locator.calls]
 
 
 async def streamed_function(model: str) -> Any:
-    here = Locator()
-    run = Runner.run_streamed(Agent(name="Guide", model=model, tools=[function_tool(here.locate)]), WHERE)
+    locator = Locator()
+    run = Runner.run_streamed(Agent(name="Guide", model=model, tools=[function_tool(locator.locate)]), WHERE)
     async for _ in run.stream_events():
         pass
-    return [run.final_output, here.calls]
+    return [run.final_output, locator.calls]
 
 
 async def typed(model: str) -> Any:

@@ -36,27 +36,27 @@ async def streamed_text(model: str) -> Any:
 
 
 async def function(model: str) -> Any:
-    here, messages = Locator(), say(WHERE)
+    locator, messages = Locator(), say(WHERE)
     first = await api.chat.completions.create(model=model, messages=messages, tools=TOOLS)
-    said = first.choices[0].message
-    messages.append(said)
-    for call in said.tool_calls or ():
-        result = here.locate(**json.loads(call.function.arguments))
+    message = first.choices[0].message
+    messages.append(message)
+    for call in message.tool_calls or ():
+        result = locator.locate(**json.loads(call.function.arguments))
         messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
     second = await api.chat.completions.create(model=model, messages=messages, tools=TOOLS)
-    return [second.choices[0].message.content, here.calls]
+    return [second.choices[0].message.content, locator.calls]
 
 
 async def streamed_function(model: str) -> Any:
-    here, messages = Locator(), say(WHERE)
+    locator, messages = Locator(), say(WHERE)
     async with api.chat.completions.stream(model=model, messages=messages, tools=TOOLS) as stream:
-        said = (await stream.get_final_completion()).choices[0].message
-    messages.append(said)
-    for call in said.tool_calls or ():
-        result = here.locate(**json.loads(call.function.arguments))
+        message = (await stream.get_final_completion()).choices[0].message
+    messages.append(message)
+    for call in message.tool_calls or ():
+        result = locator.locate(**json.loads(call.function.arguments))
         messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
     async with api.chat.completions.stream(model=model, messages=messages, tools=TOOLS) as stream:
-        return [(await stream.get_final_completion()).choices[0].message.content, here.calls]
+        return [(await stream.get_final_completion()).choices[0].message.content, locator.calls]
 
 
 async def typed(model: str) -> Any:

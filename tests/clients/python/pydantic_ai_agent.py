@@ -1,4 +1,4 @@
-"""pydantic-ai: `output_type` in the provider's own form (NativeOutput) and as a call (what it does by itself)."""
+"""pydantic-ai: `output_type` in the provider's own form (NativeOutput) and as a tool call (its default)."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ async def streamed_text(model: str) -> Any:
 
 
 async def function(model: str) -> Any:
-    here = Locator()
-    agent = Agent(chat(model), tools=[here.locate])
-    return [(await agent.run(WHERE)).output, here.calls]
+    locator = Locator()
+    agent = Agent(chat(model), tools=[locator.locate])
+    return [(await agent.run(WHERE)).output, locator.calls]
 
 
 async def streamed_function(model: str) -> Any:
-    here = Locator()
-    async with Agent(chat(model), tools=[here.locate]).run_stream(WHERE) as run:
-        return [await run.get_output(), here.calls]
+    locator = Locator()
+    async with Agent(chat(model), tools=[locator.locate]).run_stream(WHERE) as run:
+        return [await run.get_output(), locator.calls]
 
 
 async def typed(model: str) -> Any:

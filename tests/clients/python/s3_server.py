@@ -1,7 +1,7 @@
-"""A real S3 server, moto's, which holds signatures against botocore's: it prints its address and a key, and serves.
+"""A real S3 server, moto's, which checks signatures with botocore: it prints its address and a key, and serves.
 
-It has the bucket `chats` and one user, who may do everything with that; the line is JSON with `url`, `key` and
-`secret`. It ends with its standard input.
+It has the bucket `chats` and one user, who may do everything with it; the line is JSON with `url`, `key` and
+`secret`. It exits when its standard input is closed.
 """
 
 import json
@@ -23,7 +23,7 @@ iam = boto3.client("iam", **root)
 iam.create_user(UserName="headrace")
 iam.put_user_policy(UserName="headrace", PolicyName="chats", PolicyDocument=POLICY)
 key = iam.create_access_key(UserName="headrace")["AccessKey"]
-# From here on every request is authorised, and refused with a wrong signature.
+# From here on every request needs a valid signature.
 text = {"Content-Type": "text/plain"}
 urllib.request.urlopen(urllib.request.Request(f"{url}/moto-api/reset-auth", b"0", text)).read()
 print(json.dumps({"url": url, "key": key["AccessKeyId"], "secret": key["SecretAccessKey"]}), flush=True)

@@ -1,4 +1,4 @@
-"""smolagents: its model, and its agent that calls tools and gives the answer by a call of `final_answer`."""
+"""smolagents: its model, and its agent, which calls tools and returns its answer by calling `final_answer`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def streamed_function(model: str) -> Any:
 
 
 def run_agent(model: str, *, stream_outputs: bool) -> Any:
-    here = Locator()
+    locator = Locator()
 
     @tool
     def locate(exact: bool) -> str:
@@ -48,12 +48,12 @@ def run_agent(model: str, *, stream_outputs: bool) -> Any:
         Args:
             exact: Whether the street is wanted too.
         """
-        return here.locate(exact)
+        return locator.locate(exact)
 
     agent = ToolCallingAgent(
         [locate], chat(model), stream_outputs=stream_outputs, max_steps=3, verbosity_level=LogLevel.OFF
     )
-    return [agent.run(WHERE), here.calls]
+    return [agent.run(WHERE), locator.calls]
 
 
 def typed(model: str) -> Any:

@@ -1,4 +1,4 @@
-"""A context of A2A that is followed over its tasks."""
+"""Following an A2A context across its tasks."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.support.timing import within
 
 
 async def read_frames(facade: Suite, tasks: int, cursor: str = "") -> list[SseFrame]:
-    """The frames until so many tasks are completed."""
+    """Read frames until `tasks` tasks are completed."""
     headers = {"A2A-Extensions": CURSOR} | ({"Last-Event-ID": cursor} if cursor else {})
     reader, frames = SseReader(), list[SseFrame]()
     body = rpc("SubscribeToContext", {"contextId": CHAT})
@@ -34,11 +34,11 @@ def fold_tasks(frames: list[SseFrame]) -> dict[str, tuple[str, str]]:
     for event in events:
         [update] = event["result"].values()
         tasks.setdefault(update.get("taskId") or update["id"], []).append(event)
-    return {task_id: fold(told) for task_id, told in tasks.items()}
+    return {task_id: fold(task_events) for task_id, task_events in tasks.items()}
 
 
-@pytest.mark.parametrize("told", [LIVE, ENDED])
-async def test_a_reader_comes_back_after_any_event_of_any_task(tmp_path: Path, told: list[Step]) -> None:
+@pytest.mark.parametrize("steps", [LIVE, ENDED])
+async def test_a_reader_can_resume_after_any_event_of_any_task(tmp_path: Path, steps: list[Step]) -> None:
     script = script_chat("a2a")
     async with suite(tmp_path, script) as facade:
         whole = await read_frames(facade, 2)
@@ -46,15 +46,17 @@ async def test_a_reader_comes_back_after_any_event_of_any_task(tmp_path: Path, t
         for at, frame in enumerate(whole[:-1]):
             assert frame.id is not None
             assert frame.id in frame.data.decode()
-            script.follows = [follow_from(frame.id, told)]
-            left = 2 - sum(b"TASK_STATE_COMPLETED" in one.data for one in whole[: at + 1])
-            rest = await read_frames(facade, left, frame.id)
-            assert not {one.id for one in rest} & {one.id for one in whole[: at + 1]}
-            assert fold_tasks([*whole[: at + 1], *rest]) == fold_tasks(whole), frame.id
+            script.follows = [follow_from(frame.id, steps)]
+            open_tasks = 2 - sum(b"TASK_STATE_COMPLETED" in sent_frame.data for sent_frame in whole[: at + 1])
+            later_frames = await read_frames(facade, open_tasks, frame.id)
+            assert not {sent_frame.id for sent_frame in later_frames} & {
+                sent_frame.id for sent_frame in whole[: at + 1]
+            }
+            assert fold_tasks([*whole[: at + 1], *later_frames]) == fold_tasks(whole), frame.id
 
 
 @pytest.mark.parametrize(("context_id", "cursor"), [("mine", "0.0"), (CHAT, "x"), (CHAT, "3")])
-async def test_a_context_or_cursor_of_another_form_is_refused(tmp_path: Path, context_id: str, cursor: str) -> None:
+async def test_a_malformed_context_id_or_cursor_is_refused(tmp_path: Path, context_id: str, cursor: str) -> None:
     body = rpc("SubscribeToContext", {"contextId": context_id})
     async with (
         suite(tmp_path, Script(publish=["a2a"])) as facade,

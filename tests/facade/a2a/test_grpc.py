@@ -1,4 +1,4 @@
-"""A2A over gRPC at a real server, the orchestrator scripted: what differs from the bindings over HTTP."""
+"""A2A over gRPC on a real server with a scripted orchestrator: what differs from the HTTP bindings."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from headrace.a2a import a2a_pb2
 from headrace.errors import ChatBusy, ProviderUnavailable, from_rpc_error
 from headrace.v1 import agent_pb2
 from tests.support.facade.a2a import serving
-from tests.support.facade.openai_api import a_run
+from tests.support.facade.openai_api import make_run
 from tests.support.facade.scripted import CHAT, RUN, Script, answering, opening
 
 CURSOR = "urn:headrace:cursor:1"
@@ -25,7 +25,7 @@ def ask(text: str = "hi", **fields: Any) -> a2a_pb2.SendMessageRequest:
 
 
 def read_reason(error: grpc.aio.AioRpcError) -> tuple[str, str]:
-    """Domain and reason of a refusal."""
+    """Return the domain and the reason of a refusal."""
     trailers = dict(error.trailing_metadata() or ())
     status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])  # pyright: ignore[reportArgumentType]
     info = error_details_pb2.ErrorInfo()
@@ -33,7 +33,7 @@ def read_reason(error: grpc.aio.AioRpcError) -> tuple[str, str]:
     return info.domain, info.reason
 
 
-async def test_a_stream_is_the_task_and_each_delta(tmp_path: Path) -> None:
+async def test_a_stream_has_the_task_and_then_each_delta(tmp_path: Path) -> None:
     async with serving(tmp_path, Script(query=answering("one", " two"), publish=["a2a"])) as (_, agent):
         events = [event async for event in agent.SendStreamingMessage(ask())]
     kinds = [event.WhichOneof("payload") for event in events]
@@ -45,19 +45,22 @@ async def test_a_stream_is_the_task_and_each_delta(tmp_path: Path) -> None:
     assert not events[1].artifact_update.HasField("metadata")
 
 
-async def test_a_subscriber_that_asks_for_cursors_goes_on_behind_one(tmp_path: Path) -> None:
-    script = Script(publish=["a2a"], run=a_run("running"), attaches=[answering("one", " two")])
+async def test_a_subscriber_that_requests_cursors_can_resume_after_one(tmp_path: Path) -> None:
+    script = Script(publish=["a2a"], run=make_run("running"), attaches=[answering("one", " two")])
     async with serving(tmp_path, script) as (_, agent):
         request = a2a_pb2.SubscribeToTaskRequest(tenant="helper", id=RUN)
         wanted = ("a2a-extensions", f"urn:other:1, {CURSOR}")
         whole = [event async for event in agent.SubscribeToTask(request, metadata=[wanted])]
         cursors = [getattr(event, event.WhichOneof("payload")).metadata[CURSOR] for event in whole]
         assert cursors == sorted(cursors)
-        behind = [wanted, ("last-event-id", cursors[1])]
-        rest = [event async for event in agent.SubscribeToTask(request, metadata=behind)]
-    # The reader had a part of the artifact: it is begun anew.
-    assert (rest[1].artifact_update.artifact.parts[0].text, rest[1].artifact_update.append) == ("one two", False)
-    assert len(rest) == len(whole) - 1
+        resuming = [wanted, ("last-event-id", cursors[1])]
+        later_events = [event async for event in agent.SubscribeToTask(request, metadata=resuming)]
+    # The reader had only a part of the artifact, so the artifact starts again.
+    assert (later_events[1].artifact_update.artifact.parts[0].text, later_events[1].artifact_update.append) == (
+        "one two",
+        False,
+    )
+    assert len(later_events) == len(whole) - 1
 
 
 @pytest.mark.parametrize(
@@ -74,17 +77,17 @@ async def test_a_subscriber_that_asks_for_cursors_goes_on_behind_one(tmp_path: P
         ),
     ],
 )
-async def test_what_is_wrong_has_the_reasons_of_the_protocol(
+async def test_an_invalid_request_gets_the_protocols_own_error_reason(
     tmp_path: Path, method: str, request_: Any, reason: str
 ) -> None:
     async with serving(tmp_path, Script(query=answering("x"), publish=["a2a"])) as (facade, agent):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await getattr(agent, method)(request_)
         assert read_reason(caught.value) == ("a2a-protocol.org", reason)
-        assert not [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+        assert not [request for request in facade.script.requests if isinstance(request, agent_pb2.QueryRequest)]
 
 
-async def test_what_the_protocol_has_no_word_for_keeps_ours(tmp_path: Path) -> None:
+async def test_an_error_unknown_to_the_protocol_keeps_our_error_class(tmp_path: Path) -> None:
     async with serving(tmp_path, Script(query=[ChatBusy("busy")], publish=["a2a"])) as (facade, agent):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await agent.SendMessage(ask())
@@ -97,7 +100,7 @@ async def test_what_the_protocol_has_no_word_for_keeps_ours(tmp_path: Path) -> N
         assert isinstance(from_rpc_error(caught.value), ProviderUnavailable)
 
 
-async def test_another_version_and_an_agent_that_is_not_published_are_refused(tmp_path: Path) -> None:
+async def test_another_version_or_an_unpublished_agent_is_refused(tmp_path: Path) -> None:
     async with serving(tmp_path, Script(query=answering("x"), publish=["a2a"])) as (facade, agent):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await agent.SendMessage(ask(), metadata=[("a2a-version", "0.3")])
@@ -106,16 +109,16 @@ async def test_another_version_and_an_agent_that_is_not_published_are_refused(tm
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await agent.SendStreamingMessage(ask()).read()
         assert read_reason(caught.value)[1] == "TASK_NOT_FOUND"
-        assert not [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+        assert not [request for request in facade.script.requests if isinstance(request, agent_pb2.QueryRequest)]
 
 
-async def test_a_client_that_knows_no_tenants_is_served_by_the_only_agent(tmp_path: Path) -> None:
+async def test_a_request_without_a_tenant_goes_to_the_only_agent(tmp_path: Path) -> None:
     async with serving(tmp_path, Script(query=answering("x"), publish=["a2a"])) as (_, agent):
         request = a2a_pb2.SendMessageRequest(message=ask().message)
         assert (await agent.SendMessage(request)).task.artifacts[0].parts[0].text == "x"
 
 
-async def test_a_reader_that_leaves_leaves_the_task_alone(tmp_path: Path) -> None:
+async def test_a_disconnecting_reader_does_not_cancel_the_task(tmp_path: Path) -> None:
     async with serving(tmp_path, Script(query=[*opening(), 3600.0], publish=["a2a"])) as (facade, agent):
         stream = agent.SendStreamingMessage(ask())
         assert (await stream.read()).WhichOneof("payload") == "task"
@@ -139,5 +142,5 @@ Default().AddSerializedFile(file.SerializeToString())
 
 
 @pytest.mark.parametrize("order", [(OURS, THEIRS), (THEIRS, OURS)])
-def test_one_process_has_both(order: tuple[str, str]) -> None:
+def test_one_process_can_import_both_packages_in_either_order(order: tuple[str, str]) -> None:
     subprocess.run([sys.executable, "-c", "".join(order)], check=True, timeout=100)

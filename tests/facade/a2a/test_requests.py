@@ -1,4 +1,4 @@
-"""A2A's requests over real sockets, the orchestrator scripted: cards, what is refused, streams that end early."""
+"""A2A requests over real sockets with a scripted orchestrator: cards, refusals, streams that end early."""
 
 import asyncio
 import base64
@@ -13,18 +13,18 @@ from headrace.errors import ChatBusy, InvalidRequest, ProviderUnavailable
 from headrace.v1 import agent_pb2, common_pb2
 from tests.support.facade.a2a import URL, fold, message, post, rpc, stream
 from tests.support.facade.fronts import Timing
-from tests.support.facade.openai_api import a_run, answer_from, block, client_call, many_runs, own_call, reset
+from tests.support.facade.openai_api import answer_from, block, client_call, make_run, make_runs, own_call, reset
 from tests.support.facade.scripted import BLOCK, CHAT, RUN, Script, Step, answering, complete, delta, opening, suite
 from tests.support.timing import within
 
 
-async def test_a_card_says_where_its_agent_is(tmp_path: Path) -> None:
+async def test_an_agent_card_lists_the_addresses_of_its_agent(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(publish=["a2a"])) as facade:
         async with facade.http.get(f"{URL}/.well-known/agent-card.json") as response:
             card = await response.json()
         *over_http, over_grpc = card["supportedInterfaces"]
-        assert [one["protocolBinding"] for one in over_http] == ["JSONRPC", "HTTP+JSON"]
-        assert {one["url"] for one in over_http} == {facade.url + URL}
+        assert [interface["protocolBinding"] for interface in over_http] == ["JSONRPC", "HTTP+JSON"]
+        assert {interface["url"] for interface in over_http} == {facade.url + URL}
         assert (over_grpc["protocolBinding"], over_grpc["tenant"]) == ("GRPC", "helper")
         async with facade.http.get("/a2a") as response:
             assert (await response.json())["agentCards"] == [card]
@@ -34,13 +34,13 @@ async def test_a_card_says_where_its_agent_is(tmp_path: Path) -> None:
         assert over_grpc["url"].startswith("localhost:"), "the address that it listens at may not be reachable"
 
 
-async def test_an_agent_that_is_not_published_has_no_card_and_takes_no_message(tmp_path: Path) -> None:
+async def test_an_unpublished_agent_has_no_card_and_accepts_no_message(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(publish=["mcp"])) as facade:
         async with facade.http.get(f"{URL}/.well-known/agent-card.json") as response:
             assert response.status == 404
         _, answer = await post(facade, rpc("SendMessage", message()))
         assert answer["error"]["code"] == -32001
-        assert not [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+        assert not [request for request in facade.script.requests if isinstance(request, agent_pb2.QueryRequest)]
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ async def test_an_agent_that_is_not_published_has_no_card_and_takes_no_message(t
         (rpc("GetExtendedAgentCard", {}), -32007),
     ],
 )
-async def test_what_is_wrong_has_the_codes_of_the_protocol(tmp_path: Path, body: Any, code: int) -> None:
+async def test_an_invalid_request_gets_the_protocols_error_code(tmp_path: Path, body: Any, code: int) -> None:
     async with suite(tmp_path, Script(query=answering("x"), publish=["a2a"])) as facade:
         assert (await post(facade, body))[1]["error"]["code"] == code
-        assert not [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+        assert not [request for request in facade.script.requests if isinstance(request, agent_pb2.QueryRequest)]
 
 
-async def test_bodies_are_json_by_either_name_and_paths_may_end_with_a_slash(tmp_path: Path) -> None:
+async def test_both_json_media_types_and_a_trailing_slash_are_accepted(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=answering("x"), publish=["a2a"])) as facade:
         for path in (URL, f"{URL}/"):
             _, answer = await post(facade, rpc("SendMessage", message()), path)
@@ -84,7 +84,7 @@ async def test_bodies_are_json_by_either_name_and_paths_may_end_with_a_slash(tmp
         assert answer["result"] == {"tasks": [], "nextPageToken": "", "pageSize": 50, "totalSize": 0}
 
 
-async def test_a_card_that_is_known_is_not_sent_again(tmp_path: Path) -> None:
+async def test_an_unchanged_agent_card_is_not_sent_again(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(publish=["a2a"])) as facade:
         path = f"{URL}/.well-known/agent-card.json"
         async with facade.http.get(path) as response:
@@ -96,8 +96,8 @@ async def test_a_card_that_is_known_is_not_sent_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("context", [{"contextId": CHAT}, {}])
-async def test_tasks_are_listed_in_pages_the_newest_first(tmp_path: Path, context: dict[str, str]) -> None:
-    runs = many_runs(230)
+async def test_tasks_are_listed_in_pages_newest_first(tmp_path: Path, context: dict[str, str]) -> None:
+    runs = make_runs(230)
     async with suite(tmp_path, Script(publish=["a2a"], runs=runs)) as facade:
         _, newest = await post(facade, rpc("ListTasks", context | {"pageSize": 1}))
         assert [task["id"] for task in newest["result"]["tasks"]] == [runs[-1].run_id]
@@ -118,24 +118,24 @@ async def test_tasks_are_listed_in_pages_the_newest_first(tmp_path: Path, contex
             assert (await post(facade, rpc("ListTasks", context | wrong)))[1]["error"]["code"] == -32602
 
 
-async def test_a_task_that_has_ended_has_its_answer_however_long_it_takes_to_read(tmp_path: Path) -> None:
-    *begun, end = answering("20 °C")
-    script = Script(publish=["a2a"], run=a_run("completed"), attaches=[[*begun, 2.5, end]])
+async def test_an_ended_task_includes_its_answer_even_when_reading_it_is_slow(tmp_path: Path) -> None:
+    *earlier, end = answering("20 °C")
+    script = Script(publish=["a2a"], run=make_run("completed"), attaches=[[*earlier, 2.5, end]])
     async with suite(tmp_path, script) as facade:
         _, answer = await post(facade, rpc("GetTask", {"id": RUN}))
     assert answer["result"]["status"]["state"] == "TASK_STATE_COMPLETED"
     assert answer["result"]["artifacts"][0]["parts"] == [{"text": "20 °C"}]
 
 
-async def test_a_cancelled_task_whose_events_do_not_come_has_its_ids_all_the_same(tmp_path: Path) -> None:
-    script = Script(publish=["a2a"], run=a_run("running"), attaches=[[3600.0]])
+async def test_a_cancelled_task_includes_its_ids_even_without_events(tmp_path: Path) -> None:
+    script = Script(publish=["a2a"], run=make_run("running"), attaches=[[3600.0]])
     async with suite(tmp_path, script) as facade:
         _, answer = await post(facade, rpc("CancelTask", {"id": RUN}))
     assert (answer["result"]["id"], answer["result"]["contextId"]) == (RUN, CHAT)
 
 
 def wait(**gate: Any) -> list[Step]:
-    """The beginning of a run that waits at a gate."""
+    """Return the first events of a run that waits at a gate."""
     return [*opening(), delta(4, gate_open=agent_pb2.GateOpen(gate_id="t_g", **gate))]
 
 
@@ -144,15 +144,15 @@ GO_ON = delta(5, gate_close=agent_pb2.GateClose(gate_id="t_g"))
 
 
 def answer_task(text: str, **fields: Any) -> Any:
-    """The message that answers what the task waits for."""
+    """Return the request that answers the gate the task waits at."""
     return rpc("SendMessage", {"message": message({"text": text})["message"] | {"taskId": RUN}} | fields)
 
 
-async def test_a_subscriber_reads_on_while_the_task_waits(tmp_path: Path) -> None:
+async def test_a_subscription_stays_open_while_the_task_waits(tmp_path: Path) -> None:
     steps = [*wait(**APPROVAL), 0.6, GO_ON, *answer_from(6, "paid")]
-    script = Script(publish=["a2a"], run=a_run("waiting"), attaches=[steps])
+    script = Script(publish=["a2a"], run=make_run("waiting"), attaches=[steps])
     async with suite(tmp_path, script) as facade:
-        events = [one["result"] for one in await stream(facade, "SubscribeToTask", {"id": RUN})]
+        events = [event_or_reply["result"] for event_or_reply in await stream(facade, "SubscribeToTask", {"id": RUN})]
     states = [event["statusUpdate"]["status"]["state"] for event in events if "statusUpdate" in event]
     assert states == [f"TASK_STATE_{word}" for word in ("INPUT_REQUIRED", "WORKING", "COMPLETED")]
 
@@ -170,10 +170,10 @@ async def test_a_subscriber_reads_on_while_the_task_waits(tmp_path: Path) -> Non
         ({"kind": "credential"}, "AUTH_REQUIRED", "mail waits for a credential"),
     ],
 )
-async def test_a_task_that_waits_for_an_authorization_says_so(
+async def test_a_task_waiting_for_an_authorization_reports_that_state(
     tmp_path: Path, gate: dict[str, Any], state: str, text: str
 ) -> None:
-    script = Script(publish=["a2a"], run=a_run("waiting"), attaches=[[*wait(tool_name="mail", **gate), 3600.0]])
+    script = Script(publish=["a2a"], run=make_run("waiting"), attaches=[[*wait(tool_name="mail", **gate), 3600.0]])
     async with suite(tmp_path, script) as facade:
         _, answer = await post(facade, rpc("GetTask", {"id": RUN}))
         task = answer["result"]
@@ -186,11 +186,13 @@ async def test_a_task_that_waits_for_an_authorization_says_so(
 @pytest.mark.parametrize(
     ("text", "payload"), [("Done", {"done": True}), ("no", {"cancelled": True}), ('{"done": false}', {"done": False})]
 )
-async def test_who_was_sent_to_an_address_says_when_that_is_done(tmp_path: Path, text: str, payload: Any) -> None:
+async def test_a_message_confirms_that_the_authorization_page_was_visited(
+    tmp_path: Path, text: str, payload: Any
+) -> None:
     need = common_pb2.InputNeed(name="n", url="https://sso/", authorizes=True)
-    begun = wait(kind="form", tool_name="mail", ask=need)
-    told = [*begun, GO_ON, *answer_from(6, "sent")]
-    script = Script(publish=["a2a"], run=a_run("waiting"), attaches=[[*begun, 3600.0], told])
+    waiting = wait(kind="form", tool_name="mail", ask=need)
+    resumed = [*waiting, GO_ON, *answer_from(6, "sent")]
+    script = Script(publish=["a2a"], run=make_run("waiting"), attaches=[[*waiting, 3600.0], resumed])
     async with suite(tmp_path, script) as facade:
         _, answer = await post(facade, answer_task(text))
     assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
@@ -198,36 +200,36 @@ async def test_who_was_sent_to_an_address_says_when_that_is_done(tmp_path: Path,
     assert json.loads(submit.payload) == payload
 
 
-async def test_who_answers_a_task_and_does_not_wait_has_it_at_once(tmp_path: Path) -> None:
-    begun = wait(**APPROVAL)
-    script = Script(publish=["a2a"], run=a_run("waiting"), attaches=[[*begun, 3600.0], [*begun, GO_ON, 3600.0]])
+async def test_a_non_blocking_answer_to_a_task_returns_the_task_at_once(tmp_path: Path) -> None:
+    waiting = wait(**APPROVAL)
+    script = Script(publish=["a2a"], run=make_run("waiting"), attaches=[[*waiting, 3600.0], [*waiting, GO_ON, 3600.0]])
     async with suite(tmp_path, script) as facade:
         _, answer = await post(facade, answer_task("approve", configuration={"returnImmediately": True}))
     assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_WORKING"
     assert script.submitted.is_set()
 
 
-async def test_a_task_that_wants_further_approvals_waits_on(tmp_path: Path) -> None:
+async def test_a_task_that_needs_more_approvals_stays_input_required(tmp_path: Path) -> None:
     attaches = [[*wait(**APPROVAL), 3600.0]]
-    script = Script(publish=["a2a"], run=a_run("waiting"), attaches=attaches, submit_status="voted")
+    script = Script(publish=["a2a"], run=make_run("waiting"), attaches=attaches, submit_status="voted")
     async with suite(tmp_path, script) as facade, within(20):
         _, answer = await post(facade, answer_task("approve"))
     assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
 
 
-async def test_a_stream_goes_on_whether_or_not_its_reader_wants_to_wait(tmp_path: Path) -> None:
+async def test_return_immediately_does_not_end_a_stream_early(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=answering("20", " °C"), publish=["a2a"])) as facade:
         sent = message() | {"configuration": {"returnImmediately": True}}
         assert fold(await stream(facade, "SendStreamingMessage", sent)) == ("20 °C", "TASK_STATE_COMPLETED")
 
 
-async def test_another_version_is_refused_and_rest_says_it_by_status(tmp_path: Path) -> None:
+async def test_the_rest_binding_refuses_another_version_with_status_400(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=answering("x"), publish=["a2a"])) as facade:
         status, answer = await post(facade, message(), f"{URL}/message:send", **{"A2A-Version": "9.0"})
         assert (status, answer["error"]["details"][0]["reason"]) == (400, "VERSION_NOT_SUPPORTED")
 
 
-async def test_the_answer_is_what_stands_behind_the_last_call(tmp_path: Path) -> None:
+async def test_the_answer_is_the_text_after_the_last_tool_call(tmp_path: Path) -> None:
     steps = [*opening(), *block(4, BLOCK, "I ", "look."), *own_call(8)]
     lost = [*block(12, f"{RUN}_c_2", "lo")[:-1], reset(14, 11)]
     script = Script(query=[*steps, *lost, *block(15, f"{RUN}_c_3", "20", " °C"), answering()[-1]], publish=["a2a"])
@@ -246,36 +248,38 @@ async def test_the_answer_is_what_stands_behind_the_last_call(tmp_path: Path) ->
     ],
     ids=["a past call", "a past action", "an action"],
 )
-async def test_a_remark_is_no_part_of_the_answer_for_who_comes_later(tmp_path: Path, past: dict[str, Any]) -> None:
+async def test_text_before_a_tool_call_is_not_in_the_answer_of_a_late_subscriber(
+    tmp_path: Path, past: dict[str, Any]
+) -> None:
     remark = agent_pb2.ContentSnapshot(content_id=BLOCK, run_id=RUN, text="I look.")
     steps: list[Step] = [*opening(), delta(6, content_snapshot=remark), delta(7, **past)]
-    told = [*steps, *block(9, f"{RUN}_c_2", "20", " °C"), complete(13)]
-    async with suite(tmp_path, Script(publish=["a2a"], run=a_run("running"), attaches=[told])) as facade:
+    all_steps = [*steps, *block(9, f"{RUN}_c_2", "20", " °C"), complete(13)]
+    async with suite(tmp_path, Script(publish=["a2a"], run=make_run("running"), attaches=[all_steps])) as facade:
         events = await stream(facade, "SubscribeToTask", {"id": RUN})
     assert fold(events) == ("20 °C", "TASK_STATE_COMPLETED")
 
 
-async def test_a_subscriber_goes_on_behind_its_cursor(tmp_path: Path) -> None:
-    script = Script(publish=["a2a"], run=a_run("running"), attaches=[answering("one", " two")])
+async def test_a_subscriber_resumes_after_its_cursor(tmp_path: Path) -> None:
+    script = Script(publish=["a2a"], run=make_run("running"), attaches=[answering("one", " two")])
     async with suite(tmp_path, script) as facade:
         whole = await stream(facade, "SubscribeToTask", {"id": RUN})
-        rest = await stream(facade, "SubscribeToTask", {"id": RUN}, **{"Last-Event-ID": "5"})
-    assert fold(whole) == fold(rest) == ("one two", "TASK_STATE_COMPLETED")
-    assert len(rest) == len(whole) - 1
+        later_events = await stream(facade, "SubscribeToTask", {"id": RUN}, **{"Last-Event-ID": "5"})
+    assert fold(whole) == fold(later_events) == ("one two", "TASK_STATE_COMPLETED")
+    assert len(later_events) == len(whole) - 1
 
 
-async def test_a_message_that_comes_again_begins_no_other_context(tmp_path: Path) -> None:
+async def test_a_repeated_message_starts_no_second_context(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=answering("x"), publish=["a2a"])) as facade:
         for sent in (message(), message(), message({"text": "bye"}), message(messageId="n"), message(contextId=CHAT)):
             await post(facade, rpc("SendMessage", sent))
-        queries = [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+        queries = [request for request in facade.script.requests if isinstance(request, agent_pb2.QueryRequest)]
     first, again, other_words, other_id, in_context = (query.chat_id for query in queries)
     assert first == again
     assert len({first, other_words, other_id, in_context}) == 4
     assert in_context == CHAT
 
 
-async def test_who_does_not_wait_for_the_task_has_it_as_soon_as_it_has_begun(tmp_path: Path) -> None:
+async def test_a_non_blocking_message_returns_the_task_as_soon_as_it_starts(tmp_path: Path) -> None:
     sent = message() | {"configuration": {"returnImmediately": True}}
     waits: list[float] = []
     async with suite(tmp_path, Script(query=[*opening(), asyncio.Event()], publish=["a2a"])) as facade:
@@ -287,7 +291,7 @@ async def test_who_does_not_wait_for_the_task_has_it_as_soon_as_it_has_begun(tmp
     assert min(waits) < 0.9, "it is not kept back for the end of a call that goes on"
 
 
-async def test_a_block_that_is_told_again_whole_replaces_the_part_that_was_told(tmp_path: Path) -> None:
+async def test_a_snapshot_replaces_the_part_of_its_block_already_sent(tmp_path: Path) -> None:
     again = delta(7, content_snapshot=agent_pb2.ContentSnapshot(content_id=BLOCK, text="one two"))
     script = Script(query=[*block(4, BLOCK, "one ")[:-1], again, complete(8)], publish=["a2a"])
     script.query = [*opening(), *script.query]
@@ -295,7 +299,7 @@ async def test_a_block_that_is_told_again_whole_replaces_the_part_that_was_told(
         assert fold(await stream(facade, "SendStreamingMessage", message())) == ("one two", "TASK_STATE_COMPLETED")
 
 
-async def test_errors_before_and_in_the_stream_are_errors_of_the_request(tmp_path: Path) -> None:
+async def test_errors_before_and_during_the_stream_are_json_rpc_errors(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=[ChatBusy("busy")], publish=["a2a"])) as facade:
         _, answer = await post(facade, rpc("SendStreamingMessage", message()))
         assert answer["error"]["data"][0]["metadata"]["reason"] == "CHAT_BUSY"
@@ -306,7 +310,7 @@ async def test_errors_before_and_in_the_stream_are_errors_of_the_request(tmp_pat
             assert (await stream(facade, "SendStreamingMessage", message()))[-1]["error"]["code"] == -32603
 
 
-async def test_a_reader_that_leaves_leaves_the_task_alone(tmp_path: Path) -> None:
+async def test_a_disconnecting_reader_does_not_cancel_the_task(tmp_path: Path) -> None:
     steps: list[Step] = [*opening(), *client_call(4, "t_0000000a")[:1], asyncio.Event()]
     async with suite(tmp_path, Script(query=steps, publish=["a2a"])) as facade:
         body = rpc("SendStreamingMessage", message())
@@ -315,7 +319,7 @@ async def test_a_reader_that_leaves_leaves_the_task_alone(tmp_path: Path) -> Non
         async with within(5):
             await facade.script.closed.wait()
         assert not facade.script.cancelled.is_set()
-        query = next(one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest))
+        query = next(request for request in facade.script.requests if isinstance(request, agent_pb2.QueryRequest))
         assert query.on_disconnect == ""
 
 
@@ -326,13 +330,13 @@ def raw(data: bytes = PNG, **fields: str) -> dict[str, str]:
     return {"raw": base64.b64encode(data).decode()} | fields
 
 
-async def test_files_of_a_message_are_references_of_its_query(tmp_path: Path) -> None:
+async def test_files_of_a_message_become_references_of_its_query(tmp_path: Path) -> None:
     absent = dict.fromkeys(("text", "data", "url"))  # programs without protobuf write null
     table = raw(b"a,b", filename="a.csv", mediaType="text/csv")
     parts = [{"text": "Compare"}, raw(media_type="image/png"), absent | table]
     async with suite(tmp_path, Script(query=answering("alike"), publish=["a2a"])) as facade:
         _, answer = await post(facade, rpc("SendMessage", message(*parts)))
-        query = next(one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest))
+        query = next(request for request in facade.script.requests if isinstance(request, agent_pb2.QueryRequest))
         uploaded = facade.tools.uploaded
     assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
     assert [data for _, data in uploaded] == [PNG, b"a,b"]
@@ -343,7 +347,7 @@ async def test_files_of_a_message_are_references_of_its_query(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("part", "code", "told"),
+    ("part", "code", "problem"),
     [
         ({"url": "https://example.org/a.png"}, -32005, "message.parts[1].url"),
         ({"raw": "%%"}, -32602, "message.parts[1].raw"),
@@ -352,26 +356,32 @@ async def test_files_of_a_message_are_references_of_its_query(tmp_path: Path) ->
     ],
     ids=["an address", "no base64", "no picture", "something else"],
 )
-async def test_a_part_that_cannot_be_taken_is_named(tmp_path: Path, part: Any, code: int, told: str) -> None:
+async def test_an_unsupported_message_part_is_named_in_the_error(
+    tmp_path: Path, part: Any, code: int, problem: str
+) -> None:
     async with suite(tmp_path, Script(query=answering("x"), publish=["a2a"])) as facade:
         _, answer = await post(facade, rpc("SendMessage", message({"text": "this"}, part)))
         assert answer["error"]["code"] == code
-        assert told in answer["error"]["message"]
+        assert problem in answer["error"]["message"]
         facade.tools.refused = InvalidRequest.of("file", "is larger than 10 MiB")
         _, answer = await post(facade, rpc("SendMessage", message({"text": "this"}, raw())))
         assert answer["error"]["code"] == -32602
         assert "message.parts[1]" in answer["error"]["message"]
-        assert not [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+        assert not [request for request in facade.script.requests if isinstance(request, agent_pb2.QueryRequest)]
 
 
-async def test_files_that_a_run_makes_are_artifacts(tmp_path: Path) -> None:
+async def test_files_created_by_a_run_are_artifacts(tmp_path: Path) -> None:
     path = f"/api/resource?chatId={CHAT}&path=outputs%2Fa.csv"
-    made = agent_pb2.ArtifactPublish(artifact_id="f1", run_id=RUN, name="a.csv", mime_type="text/csv", url=path)
-    steps: list[Step] = [*opening(), delta(4, artifact_publish=made), complete(5)]
+    artifact = agent_pb2.ArtifactPublish(artifact_id="f1", run_id=RUN, name="a.csv", mime_type="text/csv", url=path)
+    steps: list[Step] = [*opening(), delta(4, artifact_publish=artifact), complete(5)]
     async with suite(tmp_path, Script(query=steps, attaches=[steps], publish=["a2a"])) as facade:
         part = {"url": f"{facade.url}{path}", "filename": "a.csv", "mediaType": "text/csv"}
         expected = {"artifactId": "f1", "name": "a.csv", "parts": [part]}
         _, answer = await post(facade, rpc("SendMessage", message()))
         assert answer["result"]["task"]["artifacts"] == [expected]
-        events = [one["result"] for one in await stream(facade, "SendStreamingMessage", message())]
-    assert [one["artifactUpdate"]["artifact"] for one in events if "artifactUpdate" in one] == [expected]
+        events = [
+            event_or_reply["result"] for event_or_reply in await stream(facade, "SendStreamingMessage", message())
+        ]
+    assert [
+        event_or_reply["artifactUpdate"]["artifact"] for event_or_reply in events if "artifactUpdate" in event_or_reply
+    ] == [expected]

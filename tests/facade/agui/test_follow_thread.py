@@ -1,4 +1,4 @@
-"""A followed thread of AG-UI: its runs one after the other, from any cursor, with what their users have asked."""
+"""Following an AG-UI thread: its runs arrive in order, from any cursor, with their users' questions."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ PUBLISH = ["ag-ui"]
 
 
 async def read_frames(facade: Suite, runs: int, cursor: str = "", messages: Sequence[Any] = ()) -> list[SseFrame]:
-    """The frames until so many runs have ended."""
+    """Read frames until `runs` runs have ended."""
     headers = {"Last-Event-ID": cursor} if cursor else {}
     reader, frames = SseReader(), list[SseFrame]()
     async with (
@@ -36,33 +36,38 @@ async def read_frames(facade: Suite, runs: int, cursor: str = "", messages: Sequ
     return frames
 
 
-async def test_runs_come_one_after_the_other_with_their_questions(tmp_path: Path) -> None:
+async def test_runs_of_a_thread_arrive_in_order_with_their_questions(tmp_path: Path) -> None:
     script = script_chat(*PUBLISH)
     async with suite(tmp_path, script) as facade:
         events = [json.loads(frame.data) for frame in await read_frames(facade, 2)]
-    assert [one["runId"] for one in events if one["type"] == "RUN_STARTED"] == ["q-1", "q-1"]
-    assert [one["delta"] for one in events if one.get("messageId") == "q-1_question" and "delta" in one] == ["hi", "hi"]
+    assert [item["runId"] for item in events if item["type"] == "RUN_STARTED"] == ["q-1", "q-1"]
+    assert [item["delta"] for item in events if item.get("messageId") == "q-1_question" and "delta" in item] == [
+        "hi",
+        "hi",
+    ]
     assert kinds(events).index("RUN_STARTED", 1) == kinds(events).index("RUN_FINISHED") + 1
-    [request] = [one for one in script.requests if isinstance(one, agent_pb2.FollowRequest)]
+    [request] = [item for item in script.requests if isinstance(item, agent_pb2.FollowRequest)]
     assert request == agent_pb2.FollowRequest(chat_id=CHAT, cursor="")
 
 
-@pytest.mark.parametrize("told", [LIVE, ENDED])
-async def test_a_reader_comes_back_after_any_event_of_any_run(tmp_path: Path, told: list[Step]) -> None:
+@pytest.mark.parametrize("steps", [LIVE, ENDED])
+async def test_a_reader_can_resume_after_any_event_of_any_run(tmp_path: Path, steps: list[Step]) -> None:
     script = script_chat(*PUBLISH)
     async with suite(tmp_path, script) as facade:
         whole = await read_frames(facade, 2)
         for at, frame in enumerate(whole[:-1]):
             if not frame.id:
                 continue
-            seen = whole[: at + 1]
-            script.follows = [follow_from(frame.id, told)]
-            left = 2 - sum(b"RUN_FINISHED" in one.data for one in seen)
-            said = [{"id": key, "role": "assistant", "content": value} for key, value in fold_frames(seen).items()]
-            rest = await read_frames(facade, left, frame.id, messages=said)
-            assert fold_frames([*seen, *rest]) == fold_frames(whole), frame.id
-            asked = [one.cursor for one in script.requests if isinstance(one, agent_pb2.FollowRequest)]
-            assert asked[-1] == f"{frame.id.partition('.')[0]}.0"
+            read_so_far = whole[: at + 1]
+            script.follows = [follow_from(frame.id, steps)]
+            open_runs = 2 - sum(b"RUN_FINISHED" in item.data for item in read_so_far)
+            messages = [
+                {"id": key, "role": "assistant", "content": value} for key, value in fold_frames(read_so_far).items()
+            ]
+            later_frames = await read_frames(facade, open_runs, frame.id, messages=messages)
+            assert fold_frames([*read_so_far, *later_frames]) == fold_frames(whole), frame.id
+            cursors = [item.cursor for item in script.requests if isinstance(item, agent_pb2.FollowRequest)]
+            assert cursors[-1] == f"{frame.id.partition('.')[0]}.0"
 
 
 def fold_frames(frames: Sequence[SseFrame]) -> dict[str, Any]:
@@ -70,7 +75,7 @@ def fold_frames(frames: Sequence[SseFrame]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("cursor", ["3", "x", "1.2.3"])
-async def test_the_cursor_of_something_else_is_refused(tmp_path: Path, cursor: str) -> None:
+async def test_an_invalid_cursor_is_refused(tmp_path: Path, cursor: str) -> None:
     headers = {"Last-Event-ID": cursor}
     async with (
         suite(tmp_path, Script(publish=PUBLISH)) as facade,

@@ -1,4 +1,4 @@
-"""AG-UI's streams over real sockets, the orchestrator scripted: ends, errors, readers that leave, cursors."""
+"""AG-UI streams over real sockets with a scripted orchestrator: ends, errors, disconnects, cursors."""
 
 import asyncio
 import json
@@ -13,10 +13,10 @@ from headrace.v1 import agent_pb2, common_pb2
 from tests.support.facade.agui import fold, kinds
 from tests.support.facade.fronts import Timing
 from tests.support.facade.openai_api import (
-    a_run,
     answer_from,
     block,
     client_call,
+    make_run,
     past_call,
     reset,
     result,
@@ -32,8 +32,8 @@ from tests.support.facade.scripted import (
     Suite,
     answering,
     delta,
-    frames_of,
     opening,
+    read_all_frames,
     suite,
     text,
 )
@@ -48,7 +48,7 @@ def ask(**fields: Any) -> dict[str, Any]:
     return {"threadId": CHAT, "runId": "r-1", "messages": [{"id": "u", "role": "user", "content": "hi"}]} | fields
 
 
-def said(*parts: Any) -> dict[str, Any]:
+def make_content(*parts: Any) -> dict[str, Any]:
     return {"messages": [{"id": "u", "role": "user", "content": [*parts]}]}
 
 
@@ -60,20 +60,20 @@ async def read_frames(facade: Suite, body: Any, cursor: str = "") -> list[SseFra
     headers = {"Last-Event-ID": cursor} if cursor else {}
     async with within(50), facade.http.post(URL, json=body, headers=headers) as response:
         assert response.status == 200, await response.text()
-        return await frames_of(response)
+        return await read_all_frames(response)
 
 
 async def read_events(facade: Suite, body: Any, cursor: str = "") -> list[dict[str, Any]]:
     return [json.loads(frame.data) for frame in await read_frames(facade, body, cursor)]
 
 
-async def test_a_run_begins_and_ends_as_the_client_named_it(tmp_path: Path) -> None:
+async def test_a_run_starts_and_finishes_under_the_clients_run_id(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=answering("20", " °C"), publish=PUBLISH)) as facade:
         context = [{"description": "Unit", "value": "Celsius"}]
         events = await read_events(facade, ask(context=context, forwardedProps={"account": 10**30}))
-        query = next(one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest))
+        query = next(message for message in facade.script.requests if isinstance(message, agent_pb2.QueryRequest))
     assert (query.chat_id, query.request_id, query.agent_key, query.message) == (CHAT, "r-1", "helper", "hi")
-    assert [(one.role, one.content) for one in query.history] == [("system", "Unit: Celsius")]
+    assert [(message.role, message.content) for message in query.history] == [("system", "Unit: Celsius")]
     assert json.loads(query.params) == {"account": 10**30}
     assert kinds(events) == [
         *("RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_CONTENT"),
@@ -83,13 +83,13 @@ async def test_a_run_begins_and_ends_as_the_client_named_it(tmp_path: Path) -> N
     assert (events[-1]["outcome"], events[-1]["usage"][0]["totalTokens"]) == ({"type": "success"}, 17)
 
 
-async def test_an_agent_that_is_not_published_is_not_there(tmp_path: Path) -> None:
+async def test_an_unpublished_agent_is_not_found(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=answering("x"))) as facade:
         async with facade.http.post(URL, json=ask()) as response:
             assert (response.status, (await response.json())["error"]["code"]) == (404, "NOT_FOUND")
         async with facade.http.get("/agui") as response:
             assert await response.json() == {}
-        assert not [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+        assert not [request for request in facade.script.requests if isinstance(request, agent_pb2.QueryRequest)]
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ async def test_an_agent_that_is_not_published_is_not_there(tmp_path: Path) -> No
         ({"threadId": ""}, "threadId"),
         ({"runId": ""}, "runId"),
         ({"messages": [{"id": "u", "role": "assistant", "content": "hi"}]}, "messages"),
-        (said({"type": "image"}), "messages[0].content[0].source"),
-        (said({"type": "image", "source": "x"}), "messages[0].content"),
-        (said({"type": "link"}), "messages[0].content[0]"),
-        (said(media("url", "https://example.org/a.png")), "messages[0].content[0].source"),
-        (said(media("file", "file-1")), "messages[0].content[0].source"),
-        (said(media("data", "%%")), "messages[0].content[0].source.value"),
-        (said(media("data", "AAAA")), "messages[0].content[0]"),
+        (make_content({"type": "image"}), "messages[0].content[0].source"),
+        (make_content({"type": "image", "source": "x"}), "messages[0].content"),
+        (make_content({"type": "link"}), "messages[0].content[0]"),
+        (make_content(media("url", "https://example.org/a.png")), "messages[0].content[0].source"),
+        (make_content(media("file", "file-1")), "messages[0].content[0].source"),
+        (make_content(media("data", "%%")), "messages[0].content[0].source.value"),
+        (make_content(media("data", "AAAA")), "messages[0].content[0]"),
         ({"messages": 1}, "messages"),
         ({"resume": [{"interruptId": "x", "status": "resolved"}]}, "resume[0].interruptId"),
         ({"tools": [{"name": ""}]}, "tools[0]"),
@@ -120,7 +120,7 @@ async def test_a_bad_request_names_the_field(tmp_path: Path, fields: dict[str, A
         assert (await response.json())["error"]["details"]["field"] == field
 
 
-async def test_an_error_before_the_first_event_is_a_status(tmp_path: Path) -> None:
+async def test_an_error_before_the_first_event_is_an_http_status(tmp_path: Path) -> None:
     script = Script(query=[ChatBusy("the chat has a run", runId=RUN)], publish=PUBLISH)
     async with suite(tmp_path, script) as facade, facade.http.post(URL, json=ask()) as response:
         assert (response.status, (await response.json())["error"]["code"]) == (409, "CHAT_BUSY")
@@ -136,7 +136,7 @@ async def test_an_error_after_the_headers_or_later_is_a_run_error_without_a_curs
         assert not frames[-1].id
 
 
-async def test_a_run_that_fails_or_is_cancelled_says_so(tmp_path: Path) -> None:
+async def test_a_failed_or_cancelled_run_ends_with_its_outcome(tmp_path: Path) -> None:
     failed = agent_pb2.RunError(run_id=RUN, error=common_pb2.Failure(code="RATE_LIMITED", message="slow down"))
     async with suite(tmp_path, Script(publish=PUBLISH)) as facade:
         facade.script.query = [*opening(), delta(4, run_error=failed)]
@@ -149,26 +149,26 @@ async def test_a_run_that_fails_or_is_cancelled_says_so(tmp_path: Path) -> None:
         assert events[-1]["outcome"] == {"type": "cancelled"}
 
 
-async def test_a_reader_may_come_back_behind_any_event(tmp_path: Path) -> None:
-    """What a reader has, with what it gets from any cursor on, is what a whole reader has, block for block."""
+async def test_a_reader_can_resume_after_any_event(tmp_path: Path) -> None:
+    """A reader that resumes at any cursor ends up with the same blocks as one that reads without a break."""
     async with suite(tmp_path, Script(query=thinking(), publish=PUBLISH)) as facade:
         whole = await read_frames(facade, ask())
-        # Blocks that have ended come whole when the run is told again, and those of a live run with one delta.
-        ended: list[Step] = [
+        # When a run is read again, an ended block arrives as a snapshot and a live block as one delta.
+        as_snapshots: list[Step] = [
             delta(6, reasoning_snapshot=agent_pb2.ReasoningSnapshot(reasoning_id=f"{RUN}_r_1", text="Hm")),
             delta(10, content_snapshot=agent_pb2.ContentSnapshot(content_id=BLOCK, text="I look.")),
         ]
         live: list[Step] = [*thinking()[3:7], text(9, "I look."), thinking()[9]]
-        for told in (ended, live):
-            facade.script.query = [*opening(), *told, *thinking()[10:]]
+        for repeated in (as_snapshots, live):
+            facade.script.query = [*opening(), *repeated, *thinking()[10:]]
             for at, frame in enumerate(whole[:-1]):
                 if frame.id:
-                    rest = await read_frames(facade, ask(), frame.id)
-                    events = [json.loads(one.data) for one in [*whole[: at + 1], *rest]]
-                    assert fold(events) == fold([json.loads(one.data) for one in whole]), frame.id
+                    later_frames = await read_frames(facade, ask(), frame.id)
+                    events = [json.loads(read_frame.data) for read_frame in [*whole[: at + 1], *later_frames]]
+                    assert fold(events) == fold([json.loads(read_frame.data) for read_frame in whole]), frame.id
 
 
-async def test_what_was_lost_is_taken_back(tmp_path: Path) -> None:
+async def test_text_of_a_reset_attempt_is_replaced(tmp_path: Path) -> None:
     steps = [*opening(), *thought(4), *block(7, BLOCK, "I lo")[:-1], reset(9, 6)]
     script = Script(query=[*steps, *block(10, f"{RUN}_c_2", "I look."), answering()[-1]], publish=PUBLISH)
     async with suite(tmp_path, script) as facade:
@@ -176,19 +176,19 @@ async def test_what_was_lost_is_taken_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("says_all", [True, False], ids=["with its messages", "with the result alone"])
-async def test_a_call_that_the_frontend_has_answered_is_not_told_once_more(tmp_path: Path, says_all: bool) -> None:
-    """A call with its result is told as a past one, with the number of its end."""
+async def test_an_answered_frontend_call_is_not_sent_again(tmp_path: Path, says_all: bool) -> None:
+    """A call that has its result arrives as a snapshot with the seq of its end."""
     waiting: list[Step] = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]
-    script = Script(query=waiting, publish=PUBLISH, run=a_run("waiting"))
+    script = Script(query=waiting, publish=PUBLISH, run=make_run("waiting"))
     async with suite(tmp_path, script) as facade:
         (*_, end) = await read_events(facade, ask(tools=TOOLS))
         (call_id,) = end["outcome"]["pendingToolCallIds"]
         script.attaches = [[*opening(), past_call(6, "t_0000000a"), result(7, "t_0000000a"), *answer_from(8, "20 °C")]]
         call = {"id": call_id, "type": "function", "function": {"name": "thermometer", "arguments": '{"room":1}'}}
-        said = [{"id": "a", "role": "assistant", "toolCalls": [call]}] if says_all else []
+        assistant_messages = [{"id": "a", "role": "assistant", "toolCalls": [call]}] if says_all else []
         answer = {"id": "t", "role": "tool", "toolCallId": call_id, "content": "20"}
-        events = await read_events(facade, ask(runId="r-2", messages=[*ask()["messages"], *said, answer]))
-        submitted = next(one for one in script.requests if isinstance(one, agent_pb2.SubmitRequest))
+        events = await read_events(facade, ask(runId="r-2", messages=[*ask()["messages"], *assistant_messages, answer]))
+        submitted = next(request for request in script.requests if isinstance(request, agent_pb2.SubmitRequest))
     assert (submitted.run_id, submitted.tool_id, submitted.payload) == (RUN, "t_0000000a", "20")
     assert (events[0]["runId"], events[-1]["type"]) == ("r-2", "RUN_FINISHED")
     assert kinds(events)[:2] == ["RUN_STARTED", "TEXT_MESSAGE_START"]
@@ -196,53 +196,53 @@ async def test_a_call_that_the_frontend_has_answered_is_not_told_once_more(tmp_p
     assert list(fold(events).values()) == ["20 °C"]
 
 
-async def test_an_approval_and_a_function_are_answered_by_one_request(tmp_path: Path) -> None:
+async def test_one_request_answers_an_approval_and_a_function_call(tmp_path: Path) -> None:
     approval = delta(7, gate_open=agent_pb2.GateOpen(gate_id="approval_x", kind="approval", tool_id="t_0000000b"))
     waiting: list[Step] = [*opening(), *client_call(4, "t_0000000a"), approval, asyncio.Event()]
-    script = Script(query=waiting, publish=PUBLISH, run=a_run("waiting"))
+    script = Script(query=waiting, publish=PUBLISH, run=make_run("waiting"))
     async with suite(tmp_path, script) as facade:
-        told = await read_events(facade, ask(tools=TOOLS))
-        (interrupt,) = told[-1]["outcome"]["interrupts"]
-        call_id = next(event["toolCallId"] for event in told if event["type"] == "TOOL_CALL_START")
+        first_events = await read_events(facade, ask(tools=TOOLS))
+        (interrupt,) = first_events[-1]["outcome"]["interrupts"]
+        call_id = next(event["toolCallId"] for event in first_events if event["type"] == "TOOL_CALL_START")
         script.attaches = [[*waiting[:-1], result(8, "t_0000000a"), *answer_from(9, "20 °C")]]
         calls = [
             {"id": id, "type": "function", "function": {"name": name, "arguments": "{}"}}
             for id, name in ((call_id, "thermometer"), ("t_0000000b", "pay"))
         ]
-        said = [
+        assistant_messages = [
             {"id": "a", "role": "assistant", "toolCalls": calls},
             {"id": "t", "role": "tool", "toolCallId": call_id, "content": "20 °C"},
         ]
         resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"decision": "approve"}}]
-        messages = [*ask()["messages"], *said]
+        messages = [*ask()["messages"], *assistant_messages]
         events = await read_events(facade, ask(runId="r-2", messages=messages, resume=resume))
-        submits = [one for one in script.requests if isinstance(one, agent_pb2.SubmitRequest)]
-    assert [(one.approval_id, one.tool_id, json.loads(one.payload)) for one in submits] == [
+        submits = [request for request in script.requests if isinstance(request, agent_pb2.SubmitRequest)]
+    assert [(request.approval_id, request.tool_id, json.loads(request.payload)) for request in submits] == [
         ("approval_x", "", {"decision": "approve"}),
         ("", "t_0000000a", "20 °C"),
     ]
     assert list(fold(events).values()) == ["20 °C"]
 
 
-async def test_a_call_is_one_for_who_comes_back_while_it_is_told(tmp_path: Path) -> None:
+async def test_a_reader_resuming_in_the_middle_of_a_call_gets_it_once(tmp_path: Path) -> None:
     steps = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]
     script = Script(query=steps, publish=PUBLISH)
     async with suite(tmp_path, script) as facade:
         whole = await read_frames(facade, ask(tools=TOOLS))
-        begun = next(at for at, frame in enumerate(whole) if b"TOOL_CALL_START" in frame.data)
+        start_index = next(at for at, frame in enumerate(whole) if b"TOOL_CALL_START" in frame.data)
         script.query = [*opening(), past_call(6, "t_0000000a"), asyncio.Event()]
-        rest = await read_frames(facade, ask(), whole[begun].id or "")
-    events = [json.loads(frame.data) for frame in [*whole[: begun + 1], *rest]]
+        later_frames = await read_frames(facade, ask(), whole[start_index].id or "")
+    events = [json.loads(frame.data) for frame in [*whole[: start_index + 1], *later_frames]]
     assert list(fold(events).values()) == ['{"room":1}']
     assert events[-1]["outcome"]["pendingToolCallIds"] == list(fold(events))
 
 
-async def test_a_stream_that_goes_on_begins_with_its_run_whatever_was_done_before(tmp_path: Path) -> None:
-    kept: dict[str, Any] = {"tool_type": "orchestrator", "tool_name": "write_todos", "tool_params": "{}"}
-    past = delta(4, tool_snapshot=agent_pb2.ToolSnapshot(tool_id="x", **kept))
+async def test_a_resumed_stream_starts_with_run_started_and_the_state(tmp_path: Path) -> None:
+    todo_call: dict[str, Any] = {"tool_type": "orchestrator", "tool_name": "write_todos", "tool_params": "{}"}
+    past = delta(4, tool_snapshot=agent_pb2.ToolSnapshot(tool_id="x", **todo_call))
     written = delta(5, tool_result=agent_pb2.ToolResult(tool_id="x", result="ok", ok=True))
     waiting: list[Step] = [*opening(), past, written, *client_call(6, "t_0000000a"), asyncio.Event()]
-    script = Script(query=waiting, publish=PUBLISH, run=a_run("waiting"))
+    script = Script(query=waiting, publish=PUBLISH, run=make_run("waiting"))
     async with suite(tmp_path, script) as facade:
         facade.memory.state = '{"todos": []}'
         (*_, end) = await read_events(facade, ask(tools=TOOLS))
@@ -253,18 +253,18 @@ async def test_a_stream_that_goes_on_begins_with_its_run_whatever_was_done_befor
     assert kinds(events)[:2] == ["RUN_STARTED", "STATE_SNAPSHOT"]
 
 
-async def test_who_comes_back_is_told_the_state_behind_the_cursor(tmp_path: Path) -> None:
+async def test_a_resuming_reader_receives_the_state_after_its_cursor(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=thinking(), publish=PUBLISH)) as facade:
         facade.memory.state = '{"todos": []}'
         whole = await read_frames(facade, ask())
         cursor = [frame.id for frame in whole if frame.id][-3] or ""
-        rest = await read_frames(facade, ask(), cursor)
-    assert "STATE_SNAPSHOT" in kinds([json.loads(frame.data) for frame in rest])
-    seqs = [int(id.partition(";")[0]) for id in [cursor, *(frame.id for frame in rest if frame.id)]]
+        later_frames = await read_frames(facade, ask(), cursor)
+    assert "STATE_SNAPSHOT" in kinds([json.loads(frame.data) for frame in later_frames])
+    seqs = [int(id.partition(";")[0]) for id in [cursor, *(frame.id for frame in later_frames if frame.id)]]
     assert seqs == sorted(seqs)
 
 
-async def test_a_memory_that_is_away_is_not_asked_for_the_state_at_each_event(tmp_path: Path) -> None:
+async def test_an_unavailable_memory_is_not_asked_for_the_state_at_each_event(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=answering(*"a long answer"), publish=PUBLISH)) as facade:
         facade.memory.state_error = Overloaded("a fail-over")
         events = await read_events(facade, ask())
@@ -272,7 +272,7 @@ async def test_a_memory_that_is_away_is_not_asked_for_the_state_at_each_event(tm
     assert list(fold(events).values()) == ["a long answer"]
 
 
-async def test_a_reader_that_leaves_ends_the_call(tmp_path: Path) -> None:
+async def test_a_disconnecting_reader_ends_the_rpc(tmp_path: Path) -> None:
     steps: list[Step] = [*opening(), text(4, "x"), asyncio.Event()]
     async with suite(tmp_path, Script(query=steps, publish=PUBLISH)) as facade:
         async with within(5), facade.http.post(URL, json=ask()) as response:
@@ -284,12 +284,12 @@ async def test_a_reader_that_leaves_ends_the_call(tmp_path: Path) -> None:
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1Pe"
 
 
-async def test_media_of_a_message_are_references_of_its_query(tmp_path: Path) -> None:
+async def test_media_of_a_message_become_references_of_its_query(tmp_path: Path) -> None:
     table = media("data", "YSxi", "document", metadata={"filename": "a.csv"})
-    body = ask(**said({"type": "text", "text": "Compare"}, media("data", PNG), table))
+    body = ask(**make_content({"type": "text", "text": "Compare"}, media("data", PNG), table))
     async with suite(tmp_path, Script(query=answering("alike"), publish=PUBLISH)) as facade:
         assert kinds(await read_events(facade, body))[-1] == "RUN_FINISHED"
-        query = next(one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest))
+        query = next(request for request in facade.script.requests if isinstance(request, agent_pb2.QueryRequest))
         (picture, _), uploaded = facade.tools.uploaded
         assert (picture.chat_id, uploaded[0].name, uploaded[1]) == (CHAT, "a.csv", b"a,b")
         assert [reference.name for reference in query.references] == [picture.name, "a.csv"]
@@ -312,12 +312,12 @@ async def test_media_of_a_message_are_references_of_its_query(tmp_path: Path) ->
     ],
     ids=["older", "older with a data URL", "data URL", "both", "data URL as data", "data URL as older data"],
 )
-async def test_a_part_may_have_its_bytes_in_the_older_form_or_in_its_url(
+async def test_a_part_may_have_its_bytes_in_the_older_field_or_in_a_data_url(
     tmp_path: Path, parts: list[Any], names: list[str]
 ) -> None:
     async with suite(tmp_path, Script(query=answering("alike"), publish=PUBLISH)) as facade:
-        assert kinds(await read_events(facade, ask(**said(*parts))))[-1] == "RUN_FINISHED"
-        query = next(one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest))
+        assert kinds(await read_events(facade, ask(**make_content(*parts))))[-1] == "RUN_FINISHED"
+        query = next(request for request in facade.script.requests if isinstance(request, agent_pb2.QueryRequest))
     assert [reference.name for reference in query.references] == names
 
 
@@ -325,13 +325,13 @@ async def test_a_run_without_an_id_gets_one(tmp_path: Path) -> None:
     body = {"threadId": "ephemeral", "messages": ask()["messages"]}
     async with suite(tmp_path, Script(query=answering("ho"), publish=PUBLISH)) as facade:
         events = [event for _ in range(2) for event in await read_events(facade, body)]
-        queries = [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+        queries = [request for request in facade.script.requests if isinstance(request, agent_pb2.QueryRequest)]
     named = [event["runId"] for event in events if event["type"] == "RUN_STARTED"]
     assert named == [query.request_id for query in queries]
     assert len(set(named)) == 2
 
 
-async def test_null_is_as_good_as_nothing(tmp_path: Path) -> None:
+async def test_null_fields_are_treated_as_absent(tmp_path: Path) -> None:
     nothing = dict.fromkeys(("name", "toolCalls", "toolCallId", "error", "subagentRunId"))
     source = {"type": "data", "value": PNG, "mimeType": None}
     parts: list[Any] = [

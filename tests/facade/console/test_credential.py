@@ -1,4 +1,4 @@
-"""Signing in, before a suite that requires a credential."""
+"""Signing in to a suite that requires a credential."""
 
 import asyncio
 import re
@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.support.console.page import TEST_S, WAIT_MS, watched
+from tests.support.console.page import TEST_S, WAIT_MS, collect_errors
 from tests.support.tenants.suite import ADA, KEYS, serving_tenants
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_who_asks_is_asked_for_and_kept_for_the_tab(browser: Browser, tmp_path: Path) -> None:
+async def test_the_console_requests_an_api_key_and_keeps_it_for_the_tab(browser: Browser, tmp_path: Path) -> None:
     async with asyncio.timeout(TEST_S), serving_tenants(tmp_path) as suite, await browser.new_context() as pages:
         pages.set_default_timeout(WAIT_MS)
         page = await pages.new_page()
-        problems = watched(page)
+        problems = collect_errors(page)
         await page.goto(suite.url)
         for key in ("wrong", KEYS[ADA]):
             await expect(page.locator("#sign-in")).to_be_visible()
@@ -42,13 +42,11 @@ async def test_who_asks_is_asked_for_and_kept_for_the_tab(browser: Browser, tmp_
 
 
 @pytest.mark.nightly
-async def test_a_browser_that_comes_back_from_an_authorization_says_whose_it_is(
-    browser: Browser, tmp_path: Path
-) -> None:
+async def test_the_authorization_return_page_asks_for_the_users_key(browser: Browser, tmp_path: Path) -> None:
     async with asyncio.timeout(TEST_S), serving_tenants(tmp_path) as suite, await browser.new_context() as pages:
         pages.set_default_timeout(WAIT_MS)
         page = await pages.new_page()
-        problems = watched(page)
+        problems = collect_errors(page)
         await page.goto(f"{suite.url}/console/authorized.html?state=s1&code=c1&iss=https%3A%2F%2Fa.example")
         await page.get_by_label("API key").fill(KEYS[ADA])
         await page.get_by_role("button", name="Sign in").click()

@@ -1,4 +1,4 @@
-"""The fold of @headrace/client, which the console has, against the one in Python: they come to the same state."""
+"""The fold of @headrace/client, which the console uses, reaches the same state as the fold in Python."""
 
 import json
 import random
@@ -48,25 +48,25 @@ def fold_in_python(events: list[Event]) -> dict[str, Any]:
 
 
 def encode_compactly(event: Event) -> str:
-    """An event as the server writes it, whose JSON values JavaScript writes alike."""
+    """Encode an event as the server does; JavaScript encodes its JSON values alike."""
     return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
 
 
-def recorded(story: Story) -> list[Event]:
+def list_events(story: Story) -> list[Event]:
     return [orjson.loads(sent.json) for delta in story.events if (sent := event(delta)) is not None]
 
 
-def a_whole_run(run_id: str = RUN) -> list[Event]:
+def make_run(run_id: str = RUN) -> list[Event]:
     story = Story(run_id=run_id).reasoning("a", "\n\n", "b").call("c1", "weather", '{"city": "Paris"}')
     story.output("c1", "x").result("c1", "20°").call("c2", "x", "[]").result("c2", "no", ok=False)
     story.content("It is ", number=1).add(
         attempt_reset=agent_pb2.AttemptReset(run_id=run_id, from_seq=story.seq - 2, reason="retry")
     )
-    return recorded(story.content("It is ", "20°", number=2).complete())
+    return list_events(story.content("It is ", "20°", number=2).complete())
 
 
-def a_history(events: list[Event]) -> list[Event]:
-    """The events with snapshots for their blocks."""
+def make_history(events: list[Event]) -> list[Event]:
+    """Return the events with each block replaced by its snapshot."""
     folded: list[Event] = []
     for key, block in fold(events)["blocks"].items():
         kind = block["kind"]
@@ -81,7 +81,7 @@ def a_history(events: list[Event]) -> list[Event]:
     return [*events[:2], *folded, events[-1]]
 
 
-def made_up(seed: int) -> list[Event]:
+def make_random_events(seed: int) -> list[Event]:
     """Starts, deltas, ends, snapshots, results and resets in any order that opens a block before it is used, anywhere:
     in the run, a sub-agent or a task.
     """
@@ -94,7 +94,7 @@ def made_up(seed: int) -> list[Event]:
         if part == "reset":
             reset = base | {"type": "attempt.reset", "fromSeq": chance.randrange(seq)}
             events.append(reset)
-            known = {key: begun for key, begun in known.items() if not is_lost(begun, reset)}
+            known = {key: start for key, start in known.items() if not is_lost(start, reset)}
         elif part == "run" and chance.random() < 0.2:
             events.append(base | {"type": "run.start", "runId": str(seq)})
             known = {}
@@ -114,14 +114,14 @@ def fold_in_javascript(lists: list[list[Event]]) -> list[dict[str, Any]]:
     return json.loads(subprocess.run(command, input=json.dumps(lists).encode(), capture_output=True, check=True).stdout)
 
 
-def test_it_gives_what_the_fold_in_python_gives() -> None:
-    run = a_whole_run()
-    lists = [run, a_history(run), run + a_whole_run(FORKED), *(made_up(seed) for seed in range(200))]
+def test_the_javascript_fold_equals_the_python_fold() -> None:
+    run = make_run()
+    lists = [run, make_history(run), run + make_run(FORKED), *(make_random_events(seed) for seed in range(200))]
     for events, state in zip(lists, fold_in_javascript(lists), strict=True):
         assert state == fold_in_python(events)
 
 
-def test_the_events_of_a_case_lead_to_its_state() -> None:
+def test_the_events_of_a_case_fold_to_its_state() -> None:
     states = fold_in_javascript([case["events"] for case in CASES])
     for case, state in zip(CASES, states, strict=True):
         assert state == case["state"], case["name"]

@@ -1,4 +1,4 @@
-"""The console follows its chat, in a real browser: what others ask in it appears by itself, once."""
+"""The console follows its chat in a real browser: others' questions appear by themselves, once."""
 
 import asyncio
 
@@ -7,8 +7,8 @@ from playwright.async_api import Page, expect
 
 from headrace.errors import ChatBusy
 from headrace.v1 import agent_pb2
-from tests.support.console.page import Opening, watched
-from tests.support.console.scripted import Orchestrator, Story, two_runs
+from tests.support.console.page import Opening, collect_errors
+from tests.support.console.scripted import Orchestrator, Story, make_two_runs
 from tests.support.facade.scripted import CHAT, RUN
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -16,13 +16,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 LATER = "55555555-5555-4555-8555-555555555555"
 
 
-async def test_what_another_tab_asks_appears_once_in_both(opening: Opening) -> None:
+async def test_a_question_from_one_tab_appears_once_in_both_tabs(opening: Opening) -> None:
     go_on = asyncio.Event()
     script = Orchestrator(query=Story("again?").begin_content().say("one ").wait(go_on).say("two").complete().steps)
     between = agent_pb2.CompactionComplete(chat_id=CHAT, pre_tokens=900, post_tokens=100)
-    async with opening(script=script, memory=two_runs(), place=f"#chat={CHAT}") as first:
+    async with opening(script=script, memory=make_two_runs(), place=f"#chat={CHAT}") as first:
         second = await first.page.context.new_page()
-        problems = watched(second)
+        problems = collect_errors(second)
         await second.goto(f"{first.suite.url}/#chat={CHAT}")
         for page in (first.page, second):
             await expect(page.locator(".run")).to_have_count(2)
@@ -40,7 +40,7 @@ async def test_what_another_tab_asks_appears_once_in_both(opening: Opening) -> N
             await expect(page.locator(".run").nth(2).locator(".answer")).to_have_text("one two")
             await expect(page.locator("#runs > .compaction")).to_contain_text("Older messages were summarised")
             await expect(page.get_by_role("button", name="Ask", exact=True)).to_be_enabled()
-        followed = [one.cursor for one in script.requests if isinstance(one, agent_pb2.FollowRequest)]
+        followed = [request.cursor for request in script.requests if isinstance(request, agent_pb2.FollowRequest)]
         assert followed == [first.suite.memory.cursor] * 2
         assert problems == []
 
@@ -53,9 +53,9 @@ async def set_hidden(page: Page, is_hidden: bool) -> None:
     await page.evaluate(code, is_hidden)
 
 
-async def test_a_hidden_page_has_no_stream_and_gets_what_it_missed_when_it_is_shown(opening: Opening) -> None:
+async def test_a_hidden_page_closes_its_stream_and_catches_up_when_shown(opening: Opening) -> None:
     script = Orchestrator()
-    async with opening(script=script, memory=two_runs(), place=f"#chat={CHAT}") as console:
+    async with opening(script=script, memory=make_two_runs(), place=f"#chat={CHAT}") as console:
         await script.first(agent_pb2.FollowRequest)
         await set_hidden(console.page, True)
         await script.begin(Story("later", run_id=LATER).content("three").complete().steps)
@@ -63,13 +63,13 @@ async def test_a_hidden_page_has_no_stream_and_gets_what_it_missed_when_it_is_sh
         await set_hidden(console.page, False)
         await expect(console.page.locator(".answer").last).to_have_text("three")
         await expect(console.page.locator(".run")).to_have_count(3)
-        followed = [one.cursor for one in script.requests if isinstance(one, agent_pb2.FollowRequest)]
+        followed = [request.cursor for request in script.requests if isinstance(request, agent_pb2.FollowRequest)]
         assert followed == [console.suite.memory.cursor] * 2
 
 
-async def test_a_refused_question_is_shown_with_its_reason_and_others_are_followed_on(opening: Opening) -> None:
+async def test_a_refused_question_shows_its_reason_and_following_continues(opening: Opening) -> None:
     script = Orchestrator(query=[ChatBusy("the chat has a run")])
-    async with opening(script=script, memory=two_runs(), place=f"#chat={CHAT}") as console:
+    async with opening(script=script, memory=make_two_runs(), place=f"#chat={CHAT}") as console:
         await console.ask("now?")
         await expect(console.page.get_by_role("alert").filter(has_text="the chat has a run")).to_be_visible()
         await script.begin(Story("later", run_id=LATER).content("three").complete().steps)
@@ -77,11 +77,11 @@ async def test_a_refused_question_is_shown_with_its_reason_and_others_are_follow
         await expect(console.page.locator(".question p")).to_have_text(["question 1", "question 2", "now?", "later"])
 
 
-async def test_a_compaction_between_runs_is_a_boundary_between_them(opening: Opening) -> None:
-    memory = two_runs()
-    done = agent_pb2.CompactionComplete(chat_id=CHAT, pre_tokens=9000, post_tokens=900, files_included=["a.py"])
+async def test_a_compaction_between_runs_is_shown_between_them(opening: Opening) -> None:
+    memory = make_two_runs()
+    compaction = agent_pb2.CompactionComplete(chat_id=CHAT, pre_tokens=9000, post_tokens=900, files_included=["a.py"])
     at = next(index for index, event in enumerate(memory.events) if index and event.HasField("request_query"))
-    memory.events.insert(at, agent_pb2.AgentDelta(timestamp=1, compaction_complete=done))
+    memory.events.insert(at, agent_pb2.AgentDelta(timestamp=1, compaction_complete=compaction))
     async with opening(memory=memory, place=f"#chat={CHAT}") as console:
         await expect(console.page.locator("#runs > .compaction")).to_have_text(
             "Older messages were summarised: 9,000 tokens → 900 tokens (10%) · files kept: a.py"
@@ -98,6 +98,6 @@ async def test_a_nearly_full_chat_has_a_button_that_compacts_it(opening: Opening
         await expect(console.page.locator(".line.notice")).to_contain_text("the chat is 85 % full")
         await button.click()
         await expect(console.page.locator(".run")).to_have_count(2)
-        asked = [request for request in console.suite.script.requests if isinstance(request, agent_pb2.QueryRequest)]
-        assert [request.message for request in asked] == ["hi", "/compact"]
+        queries = [request for request in console.suite.script.requests if isinstance(request, agent_pb2.QueryRequest)]
+        assert [request.message for request in queries] == ["hi", "/compact"]
         await expect(button.locator("visible=true")).to_have_count(1)  # the last run's

@@ -1,4 +1,4 @@
-"""What models, tools, files and other people say is shown, never run."""
+"""Texts of models, tools, files and other people are shown, never executed."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ LINKS = (
 
 
 def everywhere() -> Story:
-    """Evil text in every field that is shown."""
+    """Return a run with hostile text in every field that is shown."""
     story = Story(EVIL).reasoning(EVIL).plan((EVIL, EVIL, EVIL))
     story.add(task_start=agent_pb2.TaskStart(task_id=EVIL, run_id=RUN, task_name=EVIL))
     story.add(task_complete=agent_pb2.TaskComplete(task_id=EVIL, summary=EVIL))
@@ -65,28 +65,28 @@ async def test_no_text_becomes_markup(opening: Opening) -> None:
         assert await console.page.evaluate("window.hit") is None
 
 
-async def test_a_view_reaches_neither_the_page_nor_the_api(opening: Opening) -> None:
+async def test_a_tool_view_can_reach_neither_the_page_nor_the_api(opening: Opening) -> None:
     start = {"tool_type": "frontend", "viewport_key": "hostile"}
     async with opening(Story().call("t_1", "hostile", "{}", start=start).wait(asyncio.Event())) as console:
         await console.page.evaluate("document.cookie = 'session=secret'")
         await console.ask()
-        seen = console.page.frame_locator("iframe").locator("#seen")
-        await expect(seen).to_have_text("cookie closed, page closed, api closed")
+        findings = console.page.frame_locator("iframe").locator("#seen")
+        await expect(findings).to_have_text("cookie closed, page closed, api closed")
         assert all("Content Security Policy" in problem for problem in console.problems)
         console.problems.clear()
 
 
 @pytest.mark.nightly
-async def test_a_view_connects_to_nobody(opening: Opening) -> None:
-    heard: list[str] = []
+async def test_a_tool_view_can_open_no_connection(opening: Opening) -> None:
+    connections: list[str] = []
 
     def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.append("TCP")
+        connections.append("TCP")
         writer.close()
 
     class Datagrams(asyncio.DatagramProtocol):
         def datagram_received(self, data: bytes, addr: object) -> None:
-            heard.append("UDP")
+            connections.append("UDP")
 
     async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
@@ -102,11 +102,11 @@ async def test_a_view_connects_to_nobody(opening: Opening) -> None:
             await expect(frame.locator("#seen")).to_have_count(0)  # an error page is in its place
             console.problems.clear()
         transport.close()
-    assert heard == []
+    assert connections == []
 
 
 @pytest.mark.nightly
-async def test_the_page_makes_no_markup_out_of_strings(opening: Opening) -> None:
+async def test_the_page_cannot_turn_strings_into_markup(opening: Opening) -> None:
     async with opening() as console:
         with pytest.raises(Error, match="TrustedHTML"):
             await console.page.evaluate("document.body.innerHTML = '<b>x</b>'")

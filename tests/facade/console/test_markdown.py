@@ -1,4 +1,4 @@
-"""Markdown as the console draws it, whole and piece by piece, and what must not get through."""
+"""The console's Markdown rendering, whole and in pieces, and the markup it must not produce."""
 
 import pytest
 from playwright.async_api import expect
@@ -120,14 +120,14 @@ CASES = {
 }
 
 
-async def test_it_draws_headings_lists_code_tables_quotes_and_links(opening: Opening) -> None:
+async def test_headings_lists_code_tables_quotes_and_links_are_rendered(opening: Opening) -> None:
     async with opening() as console:
-        drawn = {text: await console.page.evaluate(DRAW, [text]) for text in CASES}
-    assert drawn == CASES
+        rendered = {text: await console.page.evaluate(DRAW, [text]) for text in CASES}
+    assert rendered == CASES
 
 
 @pytest.mark.nightly
-async def test_piece_by_piece_it_draws_the_same(opening: Opening) -> None:
+async def test_text_in_pieces_renders_like_the_whole_text(opening: Opening) -> None:
     whole = "\n\n".join(CASES)
     async with opening() as console:
         expected = await console.page.evaluate(DRAW, [whole])
@@ -137,7 +137,7 @@ async def test_piece_by_piece_it_draws_the_same(opening: Opening) -> None:
 
 
 @pytest.mark.nightly
-async def test_a_finished_block_is_not_drawn_again(opening: Opening) -> None:
+async def test_a_finished_block_is_not_rendered_again(opening: Opening) -> None:
     draw_after = """async () => {
         const { Markdown } = await import('/console/markdown/markdown.js');
         const markdown = new Markdown(document.createElement('div'));
@@ -155,13 +155,13 @@ MARKS = ("[", "*", "`", "**a ", "![a](", "> ", "- ", "<http://", "| a ", "_a*", 
 
 
 @pytest.mark.nightly
-async def test_no_text_makes_it_slow(opening: Opening) -> None:
+async def test_no_text_makes_rendering_slow(opening: Opening) -> None:
     async with opening() as console:
         session = await console.page.context.new_cdp_session(console.page)
         await session.send("Performance.enable")
 
         async def thread_s() -> float:
-            """How long the page's thread has computed."""
+            """Return the CPU time of the page's thread."""
             metrics = (await session.send("Performance.getMetrics"))["metrics"]
             return next(metric["value"] for metric in metrics if metric["name"] == "ThreadTime")
 
@@ -182,7 +182,7 @@ async def test_no_text_makes_it_slow(opening: Opening) -> None:
             assert await thread_s() - before_s < 3, language
 
 
-async def test_code_is_coloured_formulas_are_set_and_code_is_copied(opening: Opening) -> None:
+async def test_code_is_highlighted_and_copied_and_formulas_are_typeset(opening: Opening) -> None:
     text = "```python\nx = 1  # <b>\n```\n\n$$\\frac{1}{2}$$\n\nso $x^2$ and $\\href{javascript:1}{x}$ and $\\nope$"
     async with opening(Story().content(text).complete(), permissions=["clipboard-read", "clipboard-write"]) as console:
         await console.ask()

@@ -1,4 +1,4 @@
-"""The page around the runs: chats, files, the trace, the keyboard, colours, screen readers."""
+"""The console page outside the runs: chats, files, the trace, the keyboard, colours, screen readers."""
 
 import asyncio
 import json
@@ -11,14 +11,14 @@ from playwright.async_api import expect
 from headrace.errors import ChatBusy
 from headrace.v1 import agent_pb2, memory_pb2
 from tests.support.console.page import Opening, tab_to
-from tests.support.console.scripted import FORKED, OTHER, Memory, Orchestrator, Story, two_runs
+from tests.support.console.scripted import FORKED, OTHER, Memory, Orchestrator, Story, make_two_runs
 from tests.support.facade.scripted import CHAT, RUN
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_a_chat_is_opened_from_the_list_with_its_runs(opening: Opening) -> None:
-    async with opening(memory=two_runs()) as console:
+async def test_opening_a_chat_from_the_list_shows_its_runs(opening: Opening) -> None:
+    async with opening(memory=make_two_runs()) as console:
         await console.page.get_by_role("button", name="Show more").click()
         await expect(console.page.locator("#chats li")).to_have_count(2)
         await console.page.get_by_role("link", name="水车 怎么").click()
@@ -32,7 +32,7 @@ async def test_a_chat_is_opened_from_the_list_with_its_runs(opening: Opening) ->
         await expect(console.page.locator(".run")).to_have_count(2)
 
 
-async def test_a_new_user_asks_a_sample_of_an_agent_that_has_some(opening: Opening) -> None:
+async def test_a_new_user_is_offered_an_agent_with_sample_questions(opening: Opening) -> None:
     analyst = agent_pb2.Agent(key="analyst", name="Analyst", mode="REACT", model="m", tools=["python"])
     assistant = agent_pb2.Agent(
         key="assistant", name="Assistant", description="Knows the weather", questions=["Rain?"], is_simulated=True
@@ -58,7 +58,7 @@ async def test_a_new_user_asks_a_sample_of_an_agent_that_has_some(opening: Openi
 
 
 async def test_a_run_is_forked_and_a_chat_deleted(opening: Opening) -> None:
-    async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
+    async with opening(memory=make_two_runs(), place=f"#chat={CHAT}") as console:
         await console.page.get_by_role("button", name="Fork from here").first.click()
         await expect(console.page.get_by_role("link", name="a fork")).to_have_attribute("aria-current", "page")
         assert [(fork.chat_id, fork.run_id) for fork in console.suite.memory.forked] == [(CHAT, RUN)]
@@ -74,7 +74,7 @@ async def test_a_run_is_forked_and_a_chat_deleted(opening: Opening) -> None:
 
 @pytest.mark.nightly
 async def test_a_chat_is_renamed(opening: Opening) -> None:
-    async with opening(memory=two_runs()) as console:
+    async with opening(memory=make_two_runs()) as console:
         rename = console.page.get_by_role("button", name="Rename 水车 怎么")
         dialog = console.page.get_by_role("dialog")
         await rename.click()
@@ -94,8 +94,8 @@ async def test_a_chat_is_renamed(opening: Opening) -> None:
 
 
 @pytest.mark.nightly
-async def test_chats_are_found_by_their_words(opening: Opening) -> None:
-    async with opening(memory=two_runs()) as console:
+async def test_chats_are_found_by_text_search(opening: Opening) -> None:
+    async with opening(memory=make_two_runs()) as console:
         search, hits = console.page.get_by_label("Search chats"), console.page.locator("#hits li")
         await search.fill("older")
         await expect(hits).to_have_text(["an older one"])
@@ -112,8 +112,8 @@ async def test_chats_are_found_by_their_words(opening: Opening) -> None:
 
 
 @pytest.mark.nightly
-async def test_a_chat_goes_back_to_before_a_question_once_it_is_confirmed(opening: Opening) -> None:
-    async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
+async def test_editing_a_question_reverts_the_chat_after_confirmation(opening: Opening) -> None:
+    async with opening(memory=make_two_runs(), place=f"#chat={CHAT}") as console:
         await console.page.get_by_role("button", name="Edit question").last.click()
         await expect(console.page.get_by_role("dialog")).to_contain_text("Edit “question 2” and ask again?")
         await console.page.get_by_role("button", name="Cancel").click()
@@ -128,8 +128,8 @@ async def test_a_chat_goes_back_to_before_a_question_once_it_is_confirmed(openin
 
 
 @pytest.mark.nightly
-async def test_a_chat_that_cannot_go_back_says_why(opening: Opening) -> None:
-    memory = two_runs()
+async def test_a_failed_revert_shows_its_reason(opening: Opening) -> None:
+    memory = make_two_runs()
     memory.refusal = ChatBusy("a run of the chat has not ended; cancel it first", runId=RUN)
     async with opening(memory=memory, place=f"#chat={CHAT}") as console:
         await console.page.get_by_role("button", name="Edit question").first.click()
@@ -138,8 +138,8 @@ async def test_a_chat_that_cannot_go_back_says_why(opening: Opening) -> None:
         await expect(console.page.locator(".run")).to_have_count(2)
 
 
-async def test_what_fills_the_window_is_shown_with_what_has_left(opening: Opening) -> None:
-    async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
+async def test_the_context_panel_shows_the_windows_content_and_compactions(opening: Opening) -> None:
+    async with opening(memory=make_two_runs(), place=f"#chat={CHAT}") as console:
         await console.page.get_by_role("button", name="Context").click()
         panel = console.page.get_by_role("dialog")
         await expect(panel).to_contain_text("9,300 tokens of 32,000 (29%) · 75% of the last call was cached")
@@ -177,8 +177,8 @@ async def test_what_fills_the_window_is_shown_with_what_has_left(opening: Openin
 
 
 @pytest.mark.nightly
-async def test_questions_and_answers_are_pinned_and_taken_back(opening: Opening) -> None:
-    async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
+async def test_questions_and_answers_are_pinned_and_unpinned(opening: Opening) -> None:
+    async with opening(memory=make_two_runs(), place=f"#chat={CHAT}") as console:
         pins, button = console.suite.memory.pins, console.page.get_by_role("button", name=re.compile("in answer")).last
         await console.page.get_by_role("button", name="Pin question", exact=True).last.click()
         await expect(console.page.get_by_role("button", name="Unpin question")).to_have_count(1)
@@ -194,8 +194,8 @@ async def test_questions_and_answers_are_pinned_and_taken_back(opening: Opening)
 
 
 @pytest.mark.nightly
-async def test_the_summary_is_edited(opening: Opening) -> None:
-    async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
+async def test_the_summary_can_be_edited(opening: Opening) -> None:
+    async with opening(memory=make_two_runs(), place=f"#chat={CHAT}") as console:
         await console.page.get_by_role("button", name="Context").click()
         await console.page.get_by_text("The summary", exact=True).click()
         await expect(console.page.get_by_label("Summary", exact=True)).to_have_value("of the weather")
@@ -207,8 +207,8 @@ async def test_the_summary_is_edited(opening: Opening) -> None:
 
 
 @pytest.mark.nightly
-async def test_the_session_state_is_read_and_changed(opening: Opening) -> None:
-    memory = two_runs()
+async def test_the_session_state_can_be_viewed_and_edited(opening: Opening) -> None:
+    memory = make_two_runs()
     memory.state, memory.state_version = '{"todos":["buy milk"]}', 3
     async with opening(memory=memory, place=f"#chat={CHAT}") as console:
         await console.page.get_by_role("button", name="Context").click()
@@ -227,7 +227,7 @@ async def test_the_session_state_is_read_and_changed(opening: Opening) -> None:
         assert console.suite.memory.state_version == 5
 
 
-async def test_a_run_is_a_tree_of_turns_and_calls_with_times_tokens_and_cost(opening: Opening) -> None:
+async def test_the_trace_shows_turns_and_calls_as_a_tree_with_times_tokens_and_cost(opening: Opening) -> None:
     story = (
         Story()
         .reasoning("Ask both.")
@@ -274,7 +274,7 @@ async def test_a_run_is_a_tree_of_turns_and_calls_with_times_tokens_and_cost(ope
         await expect(dialog).to_have_count(0)
 
 
-async def test_files_are_uploaded_and_go_with_the_question(opening: Opening) -> None:
+async def test_uploaded_files_are_sent_with_the_question(opening: Opening) -> None:
     async with opening(Story().complete()) as console:
         files = [{"name": name, "mimeType": "text/plain", "buffer": name.encode()} for name in ("a.txt", "b.txt")]
         await console.page.locator("#file").set_input_files(files)  # pyright: ignore[reportArgumentType] - FilePayload
@@ -283,14 +283,14 @@ async def test_files_are_uploaded_and_go_with_the_question(opening: Opening) -> 
         await expect(console.page.get_by_role("button", name="Remove b.txt")).to_be_visible()
         await console.ask()
         await expect(console.page.locator("#files li")).to_have_count(0)
-        asked = await console.suite.script.first(agent_pb2.QueryRequest)
+        query = await console.suite.script.first(agent_pb2.QueryRequest)
         uploaded = [(start.name, data) for start, data in console.suite.tools.uploaded]
         assert uploaded == [("a.txt", b"a.txt"), ("b.txt", b"b.txt")]
-        assert [reference.name for reference in asked.references] == ["b.txt"]
+        assert [reference.name for reference in query.references] == ["b.txt"]
 
 
-async def test_files_stay_with_the_chat_that_they_were_uploaded_to(opening: Opening) -> None:
-    async with opening(memory=two_runs()) as console:
+async def test_files_stay_with_the_chat_they_were_uploaded_to(opening: Opening) -> None:
+    async with opening(memory=make_two_runs()) as console:
         file = {"name": "a.txt", "mimeType": "text/plain", "buffer": b"a"}
         await console.page.locator("#file").set_input_files(file)  # pyright: ignore[reportArgumentType] - FilePayload
         await expect(console.page.get_by_role("button", name="Remove a.txt")).to_be_visible()
@@ -302,8 +302,8 @@ async def test_files_stay_with_the_chat_that_they_were_uploaded_to(opening: Open
 
 
 @pytest.mark.parametrize("key", [{"isComposing": True}, {"keyCode": 229}])
-async def test_a_key_that_an_input_method_takes_sends_nothing(opening: Opening, key: dict[str, Any]) -> None:
-    """Safari ends a composition before the Enter that ends it, which only its code tells from others."""
+async def test_a_key_used_by_an_input_method_does_not_send_the_message(opening: Opening, key: dict[str, Any]) -> None:
+    """Safari ends a composition before the Enter key that ends it; only the key's code distinguishes that Enter."""
     press = """(key) => document.activeElement.dispatchEvent(
         new KeyboardEvent('keydown', {key: 'Enter', cancelable: true, bubbles: true, ...key}))"""
     async with opening(Story().complete()) as console:
@@ -334,11 +334,11 @@ async def test_everything_can_be_done_by_keyboard(opening: Opening) -> None:
         await console.page.keyboard.press("Space")
         await expect(console.page.locator(".end")).to_contain_text("Stopped.")
         await expect(console.page.locator("#message")).to_be_focused()
-        asked = await script.first(agent_pb2.QueryRequest)
-        assert asked.message == "first line\nsecond"
+        query = await script.first(agent_pb2.QueryRequest)
+        assert query.message == "first line\nsecond"
 
 
-async def test_a_screen_reader_hears_paragraphs_and_not_tokens(opening: Opening) -> None:
+async def test_screen_reader_announcements_are_paragraphs_not_tokens(opening: Opening) -> None:
     watch = """() => {
         window.said = [];
         const announcer = document.getElementById('announcer');
@@ -349,13 +349,13 @@ async def test_a_screen_reader_hears_paragraphs_and_not_tokens(opening: Opening)
         await console.page.evaluate(watch)
         await console.ask()
         await expect(console.page.locator("#announcer")).to_contain_text("Done.")
-        said = await console.page.evaluate("said")
-        assert said == [f"{'word' * 50}\nDone.\nThe answer is complete."]
+        announcements = await console.page.evaluate("said")
+        assert announcements == [f"{'word' * 50}\nDone.\nThe answer is complete."]
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_it_follows_the_colour_scheme_and_axe_finds_nothing(opening: Opening, scheme: str) -> None:
+async def test_the_page_follows_the_colour_scheme_and_passes_axe(opening: Opening, scheme: str) -> None:
     story = Story().reasoning("hm").plan(("t1", "Look", "in_progress"), ("t2", "Write", "skipped"))
     story.add(run_notice=agent_pb2.RunNotice(run_id=RUN, code="X", message="note"))
     story.call("t_1", "order", "{}", start={"tool_type": "frontend", "viewport_key": "order"})
@@ -374,7 +374,7 @@ async def test_it_follows_the_colour_scheme_and_axe_finds_nothing(opening: Openi
         await console.check_accessibility()
 
 
-async def test_facts_are_read_changed_and_deleted(opening: Opening) -> None:
+async def test_facts_are_viewed_edited_and_deleted(opening: Opening) -> None:
     memory = Memory()
     for text in ("likes <b>tea</b>", "lives in Oslo"):
         await memory.Remember(memory_pb2.RememberRequest(text=text), None)

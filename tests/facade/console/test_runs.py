@@ -1,4 +1,4 @@
-"""Runs in the console, in a real browser: what is asked, shown, answered, stopped, lost and found again."""
+"""Runs in the console, in a real browser: asking, showing, answering, stopping, and resuming after a break."""
 
 import asyncio
 
@@ -18,14 +18,14 @@ LATER = "55555555-5555-4555-8555-555555555555"
 FRONTEND = {"tool_type": "frontend", "tool_timeout": 300_000}
 
 
-async def submitted(script: Orchestrator) -> tuple[str, object]:
-    """The id and payload of the first submit."""
+async def read_submit(script: Orchestrator) -> tuple[str, object]:
+    """Wait for the first submit and return its id and payload."""
     request = await script.first(agent_pb2.SubmitRequest)
     assert request.run_id == RUN
     return request.tool_id or request.approval_id, orjson.loads(request.payload)
 
 
-async def test_a_question_is_asked_and_its_answer_shown(opening: Opening) -> None:
+async def test_a_question_is_sent_and_its_answer_shown(opening: Opening) -> None:
     story = Story("What is the weather?").reasoning("hm", "m").content("It is **", "20°", "**.").complete()
     async with opening(story) as console:
         await console.page.select_option("#agent", "writer")
@@ -33,8 +33,8 @@ async def test_a_question_is_asked_and_its_answer_shown(opening: Opening) -> Non
         await expect(console.page.locator(".answer strong")).to_have_text("20°")
         assert await console.text(".question p") == "What is the weather?"
         assert "12 tokens in · 5 out · 2 model calls · 1 tool call" in await console.text(".end")
-        asked = await console.suite.script.first(agent_pb2.QueryRequest)
-        assert (asked.message, asked.agent_key) == ("What is the weather?", "writer")
+        query = await console.suite.script.first(agent_pb2.QueryRequest)
+        assert (query.message, query.agent_key) == ("What is the weather?", "writer")
         await expect(console.page.locator(".reasoning")).not_to_have_attribute("open", "")
         await console.page.click(".reasoning summary")
         await expect(console.page.locator(".thought")).to_have_text("hmm")
@@ -60,7 +60,7 @@ async def test_a_call_shows_arguments_output_and_result(opening: Opening) -> Non
         ]
 
 
-async def test_a_result_that_is_the_output_is_shown_once(opening: Opening) -> None:
+async def test_a_result_equal_to_the_output_is_shown_once(opening: Opening) -> None:
     story = Story().call("c1", "_bash_", "{}").output("c1", "69", ".8\n").result("c1", "69.8\n").complete()
     async with opening(story) as console:
         await console.ask()
@@ -70,17 +70,19 @@ async def test_a_result_that_is_the_output_is_shown_once(opening: Opening) -> No
         await expect(console.page.get_by_role("group", name="Result")).to_have_count(0)
 
 
-async def test_a_run_says_what_it_does_until_its_text_comes(opening: Opening) -> None:
-    queued, begun, called, answered = (asyncio.Event() for _ in range(4))
+async def test_a_run_shows_its_progress_until_text_arrives(opening: Opening) -> None:
+    queued, started, called, answered = (asyncio.Event() for _ in range(4))
     story = Story()
     story.steps.insert(1, queued)
-    story.wait(begun).call("c1", "look", "{}").wait(called).result("c1", "x").wait(answered).content("Done").complete()
+    story.wait(started).call("c1", "look", "{}").wait(called).result("c1", "x").wait(answered).content(
+        "Done"
+    ).complete()
     async with opening(story) as console:
         await console.ask()
         doing = console.page.locator(".doing")
         for text, then in (
             ("Queued…", queued),
-            ("Waiting for the model…", begun),
+            ("Waiting for the model…", started),
             ("Running the tool…", called),
             ("Waiting for the model…", answered),
         ):
@@ -90,7 +92,7 @@ async def test_a_run_says_what_it_does_until_its_text_comes(opening: Opening) ->
         await expect(doing).to_be_hidden()
 
 
-async def test_a_plan_its_tasks_and_subagents_are_told_apart(opening: Opening) -> None:
+async def test_plans_tasks_and_subagents_are_shown_separately(opening: Opening) -> None:
     story = Story().plan(("t1", "Look", "init"), ("t2", "Write", "init"))
     story.add(task_start=agent_pb2.TaskStart(task_id="t1", run_id=RUN, task_name="Look"))
     started = agent_pb2.SubagentStart(
@@ -125,12 +127,12 @@ async def test_a_plan_its_tasks_and_subagents_are_told_apart(opening: Opening) -
 
 
 @pytest.mark.nightly
-async def test_what_a_planner_says_is_folded_away_and_the_answer_is_not(opening: Opening) -> None:
+async def test_a_planners_text_is_collapsed_and_the_answer_is_not(opening: Opening) -> None:
     story = Story()
     for number, stage in enumerate(("plan", "summary"), start=1):
         block = f"{story.run_id}_c_{number}"
-        begun = agent_pb2.ContentStart(content_id=block, run_id=story.run_id, stage=stage, is_answer=stage != "plan")
-        story.add(content_start=begun).say(f"from {stage}", number=number).end_content(number)
+        start = agent_pb2.ContentStart(content_id=block, run_id=story.run_id, stage=stage, is_answer=stage != "plan")
+        story.add(content_start=start).say(f"from {stage}", number=number).end_content(number)
     async with opening(story.complete()) as console:
         await console.ask()
         await expect(console.page.locator(".answer")).to_have_text("from summary")
@@ -139,7 +141,7 @@ async def test_what_a_planner_says_is_folded_away_and_the_answer_is_not(opening:
 
 
 @pytest.mark.nightly
-async def test_notices_sources_files_and_compactions_are_lines(opening: Opening) -> None:
+async def test_notices_sources_files_and_compactions_are_shown_as_lines(opening: Opening) -> None:
     story = Story().add(run_notice=agent_pb2.RunNotice(run_id=RUN, code="TOOL_UNAVAILABLE", message="files is down"))
     story.add(source_snapshot=agent_pb2.SourceSnapshot(source_id="s", title="A page", url="https://x.org/"))
     sent = agent_pb2.Upload(type="text", name="in.csv", size_bytes=2048, mime_type="text/csv")
@@ -147,8 +149,8 @@ async def test_notices_sources_files_and_compactions_are_lines(opening: Opening)
     url = f"/api/resource?chatId={CHAT}&path=outputs/a.csv"
     story.add(artifact_publish=agent_pb2.ArtifactPublish(name="a.csv", mime_type="text/csv", size_bytes=20480, url=url))
     story.add(compaction_start=agent_pb2.CompactionStart(chat_id=CHAT, trigger="auto", pre_tokens=9000))
-    done = agent_pb2.CompactionComplete(chat_id=CHAT, pre_tokens=9000, post_tokens=100, files_included=["a.py"])
-    story.add(compaction_complete=done)
+    compaction = agent_pb2.CompactionComplete(chat_id=CHAT, pre_tokens=9000, post_tokens=100, files_included=["a.py"])
+    story.add(compaction_complete=compaction)
     async with opening(story.complete()) as console:
         await console.ask()
         await expect(console.page.locator(".line")).to_have_text(
@@ -180,7 +182,7 @@ async def test_an_approval_is_answered(opening: Opening, click: str, decision: d
         await expect(console.page.locator(".tool pre")).to_contain_text("rm -rf build")
         await approval.get_by_label("Note for the model").fill(decision.get("note", ""))
         await approval.get_by_role("button", name=click).click()
-        assert await submitted(console.suite.script) == ("ap_1", decision)
+        assert await read_submit(console.suite.script) == ("ap_1", decision)
         await expect(approval).to_contain_text("Sent.")
         await expect(approval.get_by_role("button", name=click)).to_be_disabled()
         decided.set()
@@ -188,7 +190,7 @@ async def test_an_approval_is_answered(opening: Opening, click: str, decision: d
 
 
 @pytest.mark.nightly
-async def test_a_vote_that_changes_the_arguments_is_shown_and_what_is_approved_then(opening: Opening) -> None:
+async def test_arguments_edited_by_a_vote_are_shown_and_approved(opening: Opening) -> None:
     voted, decided = asyncio.Event(), asyncio.Event()
     vote = agent_pb2.GateStep(gate_id="ap_1", step="vote", by="bob", decision="edit", arguments='{"to": "Eve"}')
     story = Story().call("c1", "pay", "{}").ask_approval().wait(voted).add(gate_step=vote).wait(decided)
@@ -196,19 +198,19 @@ async def test_a_vote_that_changes_the_arguments_is_shown_and_what_is_approved_t
         await console.ask()
         approval = console.page.get_by_role("region", name="Approval")
         await approval.get_by_role("button", name="Approve", exact=True).click()
-        assert await submitted(console.suite.script) == ("ap_1", {"decision": "approve"})
+        assert await read_submit(console.suite.script) == ("ap_1", {"decision": "approve"})
         await expect(approval.get_by_role("button", name="Approve", exact=True)).to_be_disabled()
         voted.set()
         await expect(approval.locator("pre")).to_have_text('{\n  "to": "Eve"\n}')
         await approval.get_by_role("button", name="Approve", exact=True).click()
         await expect(approval).to_contain_text("Sent.")
-        sent = [one for one in console.suite.script.requests if isinstance(one, agent_pb2.SubmitRequest)]
+        sent = [request for request in console.suite.script.requests if isinstance(request, agent_pb2.SubmitRequest)]
         assert orjson.loads(sent[-1].payload) == {"decision": "edit", "arguments": {"to": "Eve"}}
         decided.set()
 
 
 @pytest.mark.nightly
-async def test_the_requester_is_asked_from_the_approval_s_view(opening: Opening) -> None:
+async def test_an_approver_can_ask_the_requester_a_question(opening: Opening) -> None:
     async with opening(Story().call("c1", "pay", "{}").ask_approval().wait(asyncio.Event())) as console:
         await console.ask()
         approval = console.page.get_by_role("region", name="Approval")
@@ -218,12 +220,12 @@ async def test_the_requester_is_asked_from_the_approval_s_view(opening: Opening)
         await approval.get_by_role("button", name="Ask or reply").click()
         await expect(approval).to_contain_text("Sent; it stays open.")
         await expect(approval.get_by_role("button", name="Approve")).to_be_enabled()
-        asked = await console.suite.script.first(gates_pb2.AskBackRequest)
-        assert (asked.run_id, asked.gate_id, asked.note) == (RUN, "ap_1", "what for?")
+        request = await console.suite.script.first(gates_pb2.AskBackRequest)
+        assert (request.run_id, request.gate_id, request.note) == (RUN, "ap_1", "what for?")
 
 
 @pytest.mark.nightly
-async def test_what_happens_to_an_open_gate_is_shown(opening: Opening) -> None:
+async def test_votes_and_escalations_of_an_open_gate_are_shown(opening: Opening) -> None:
     story = Story().call("c1", "pay", "{}").ask_approval()
     story.add(gate_step=agent_pb2.GateStep(gate_id="ap_1", step="vote", by="bob", credential="k", decision="approve"))
     story.add(gate_step=agent_pb2.GateStep(gate_id="ap_1", step="escalated", to=["role:board"]))
@@ -244,14 +246,14 @@ async def test_an_approval_is_answered_with_other_arguments(opening: Opening) ->
         await expect(console.page.get_by_role("alert").filter(has_text="not valid JSON")).to_be_visible()
         await editor.fill('{"account": 12345678901234567891}')
         await console.page.get_by_role("button", name="Approve as edited").click()
-        assert await submitted(console.suite.script) == (
+        assert await read_submit(console.suite.script) == (
             "ap_1",
             {"decision": "edit", "arguments": {"account": 12345678901234567891}},
         )
 
 
 @pytest.mark.nightly
-async def test_ask_human_is_a_question_with_choices(opening: Opening) -> None:
+async def test_ask_human_shows_a_question_with_choices(opening: Opening) -> None:
     params = '{"question": "Which day?", "choices": ["Monday", "Tuesday"]}'
     answered = asyncio.Event()
     story = Story().call("t_1", "ask_human", params, start=FRONTEND | {"viewport_key": "ask_human"}).wait(answered)
@@ -260,12 +262,12 @@ async def test_ask_human_is_a_question_with_choices(opening: Opening) -> None:
         await console.page.get_by_role("button", name="Tuesday").click()
         await expect(console.page.get_by_label("Which day?")).to_have_value("Tuesday")
         await console.page.get_by_role("button", name="Submit").click()
-        assert await submitted(console.suite.script) == ("t_1", {"answer": "Tuesday"})
+        assert await read_submit(console.suite.script) == ("t_1", {"answer": "Tuesday"})
         answered.set()
         await expect(console.page.locator("form.form")).to_have_count(0)
 
 
-async def test_an_html_view_gets_the_arguments_and_submits(opening: Opening) -> None:
+async def test_an_html_view_receives_the_arguments_and_submits(opening: Opening) -> None:
     start = FRONTEND | {"viewport_key": "page"}
     story = Story().call("t_1", "page", '{"question": "Umbrella?"}', start=start).wait(asyncio.Event())
     async with opening(story) as console:
@@ -274,7 +276,7 @@ async def test_an_html_view_gets_the_arguments_and_submits(opening: Opening) -> 
         await expect(view.locator("#asked")).to_have_text("Umbrella?")
         assert await console.page.locator("iframe").get_attribute("sandbox") == "allow-scripts"
         await view.locator("#take").click()
-        assert await submitted(console.suite.script) == ("t_1", {"taken": True})
+        assert await read_submit(console.suite.script) == ("t_1", {"taken": True})
 
 
 async def test_a_run_is_steered_and_stopped(opening: Opening) -> None:
@@ -294,7 +296,7 @@ async def test_a_run_is_steered_and_stopped(opening: Opening) -> None:
 
 
 @pytest.mark.nightly
-async def test_what_came_too_late_for_a_run_is_the_next_one(opening: Opening) -> None:
+async def test_a_message_too_late_to_steer_a_run_starts_the_next_run(opening: Opening) -> None:
     go_on = asyncio.Event()
     later = Story("Shorter!", run_id=LATER).content("Short.").complete()
     script = Orchestrator(query=Story().wait(go_on).complete().steps, steered_into=LATER)
@@ -315,7 +317,7 @@ async def reload(page: Page) -> None:
 
 
 @pytest.mark.nightly
-async def test_a_reload_in_mid_stream_goes_on_with_the_run(opening: Opening) -> None:
+async def test_a_reload_in_mid_stream_resumes_the_run(opening: Opening) -> None:
     go_on = asyncio.Event()
     story = Story().reasoning("hm").begin_content().say("one ", "two ").wait(asyncio.Event())
     again = [*story.steps[-4:-1], go_on, *story.say("three").end_content().complete().steps[-3:]]
@@ -331,11 +333,13 @@ async def test_a_reload_in_mid_stream_goes_on_with_the_run(opening: Opening) -> 
         go_on.set()
         await expect(console.page.locator(".answer")).to_have_text("one two three")
         await expect(console.page.locator(".run")).to_have_count(1)
-        followed = [one.cursor for one in console.suite.script.requests if isinstance(one, agent_pb2.FollowRequest)]
+        followed = [
+            request.cursor for request in console.suite.script.requests if isinstance(request, agent_pb2.FollowRequest)
+        ]
         assert followed == ["", "1.3"]
 
 
-async def test_what_was_answered_before_a_reload_is_not_asked_again(opening: Opening) -> None:
+async def test_a_call_answered_before_a_reload_is_not_shown_again(opening: Opening) -> None:
     story = Story("", run_id=RUN)
     for number in (1, 2):
         call = agent_pb2.ToolSnapshot(tool_id=f"t_{number}", tool_name="page", tool_params="{}")
@@ -347,28 +351,29 @@ async def test_what_was_answered_before_a_reload_is_not_asked_again(opening: Ope
         await expect(console.page.locator("iframe")).to_have_count(1)
 
 
-async def test_a_broken_stream_is_taken_up_after_its_last_event(opening: Opening) -> None:
+async def test_a_broken_stream_resumes_after_its_last_event(opening: Opening) -> None:
     story = Story().begin_content().say("one ", "two ")
-    begun = [*story.steps, Overloaded("gone")]
-    rest = [
-        agent_pb2.FollowDelta(cursor="1.9", delta=one) for one in story.say("three").complete().events[len(begun) - 1 :]
+    first_part = [*story.steps, Overloaded("gone")]
+    later_events = [
+        agent_pb2.FollowDelta(cursor="1.9", delta=event)
+        for event in story.say("three").complete().events[len(first_part) - 1 :]
     ]
-    script = Orchestrator(query=begun, follows=[[], [Overloaded("not yet")], rest])
+    script = Orchestrator(query=first_part, follows=[[], [Overloaded("not yet")], later_events])
     async with opening(script=script) as console:
         await console.ask()
         await expect(console.page.locator("#lost")).to_be_visible()
         await expect(console.page.locator(".answer")).to_have_text("one two three")
         await expect(console.page.locator("#lost")).to_be_hidden()
-        followed = [one.cursor for one in script.requests if isinstance(one, agent_pb2.FollowRequest)]
-        assert followed == ["", f"1.{len(begun) - 1}", f"1.{len(begun) - 1}"]
+        followed = [event.cursor for event in script.requests if isinstance(event, agent_pb2.FollowRequest)]
+        assert followed == ["", f"1.{len(first_part) - 1}", f"1.{len(first_part) - 1}"]
 
 
 @pytest.mark.nightly
-async def test_what_one_subagent_is_asked_again_leaves_the_others_as_they_are(opening: Opening) -> None:
+async def test_a_subagents_retry_leaves_other_subagents_unchanged(opening: Opening) -> None:
     story = Story().content("the run", number=1)
     for number, key in enumerate(("s1", "s2"), start=2):
-        begun = agent_pb2.SubagentStart(subagent_id=key, run_id=RUN, parent_id=RUN, agent_key=key)
-        story.add(subagent_start=begun, subagent_id=key).begin_content(number, subagent_id=key)
+        start = agent_pb2.SubagentStart(subagent_id=key, run_id=RUN, parent_id=RUN, agent_key=key)
+        story.add(subagent_start=start, subagent_id=key).begin_content(number, subagent_id=key)
         story.say(f"{key} one", number=number, subagent_id=key)
     story.call("c1", "weather", "{}", subagent_id="s2")
     lost = agent_pb2.AttemptReset(run_id=RUN, from_seq=0, reason="PROVIDER_UNAVAILABLE")
@@ -385,7 +390,7 @@ async def test_what_one_subagent_is_asked_again_leaves_the_others_as_they_are(op
 
 
 @pytest.mark.nightly
-async def test_a_refusal_and_a_failed_run_say_why_and_can_be_asked_again(opening: Opening) -> None:
+async def test_a_refused_or_failed_run_shows_its_reason_and_can_be_retried(opening: Opening) -> None:
     failed = agent_pb2.RunError(run_id=RUN, error=common_pb2.Failure(code="RATE_LIMITED", message="slow down"))
     script = Orchestrator(query=[ChatBusy("the chat has a run")])
     async with opening(script=script) as console:
@@ -397,14 +402,14 @@ async def test_a_refusal_and_a_failed_run_say_why_and_can_be_asked_again(opening
 
 
 @pytest.mark.nightly
-async def test_a_live_run_says_what_is_left_of_its_budget(opening: Opening) -> None:
+async def test_a_live_run_shows_its_remaining_budget(opening: Opening) -> None:
     async with opening(Story().wait(asyncio.Event())) as console:
         await console.ask()
         await expect(console.page.locator(".spent")).to_contain_text("left: 28 model calls · 49 tool calls · 110 s")
 
 
 @pytest.mark.nightly
-async def test_a_thousand_deltas_are_drawn_whole(opening: Opening) -> None:
+async def test_a_thousand_deltas_are_rendered_in_full(opening: Opening) -> None:
     pieces = [f"word{index}{' ' if index % 40 else chr(10) * 2}" for index in range(1000)]
     async with opening(Story().content(*pieces).complete()) as console:
         await console.ask()
@@ -414,7 +419,7 @@ async def test_a_thousand_deltas_are_drawn_whole(opening: Opening) -> None:
 
 
 @pytest.mark.nightly
-async def test_an_approval_in_a_chat_holds_for_later_calls_and_its_uses_are_shown(opening: Opening) -> None:
+async def test_an_approval_can_grant_later_calls_and_their_use_is_shown(opening: Opening) -> None:
     story = Story().call("c1", "pay", "{}")
     story.add(gate_open=agent_pb2.GateOpen(gate_id="ap_1", kind="approval", grounds=["the tool's definition"]))
     story.ask_approval()
@@ -424,6 +429,6 @@ async def test_an_approval_in_a_chat_holds_for_later_calls_and_its_uses_are_show
         await console.ask()
         approval = console.page.get_by_role("region", name="Approval")
         await approval.get_by_role("button", name="For this run").click()
-        submitted = await console.suite.script.first(agent_pb2.SubmitRequest)
-        assert orjson.loads(submitted.payload) == {"decision": "approve", "grant": "run"}
+        read_submit = await console.suite.script.first(agent_pb2.SubmitRequest)
+        assert orjson.loads(read_submit.payload) == {"decision": "approve", "grant": "run"}
         await expect(console.page.get_by_text("wipe runs without asking")).to_be_visible()

@@ -30,7 +30,7 @@ FOLDERS = (
 """The folders of the modules from the top to the bottom, main.js above them all: imports go downwards."""
 
 
-async def test_every_file_is_served_with_its_type_and_a_policy(tmp_path: Path) -> None:
+async def test_every_file_is_served_with_its_type_and_a_security_policy(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         for file in FILES:
             path = file.relative_to(STATIC)
@@ -43,7 +43,7 @@ async def test_every_file_is_served_with_its_type_and_a_policy(tmp_path: Path) -
                 assert ("unsafe-inline" in policy) == ("sandbox allow-scripts" in policy) == is_frame
 
 
-async def test_a_file_that_has_not_changed_is_not_sent_again(tmp_path: Path) -> None:
+async def test_an_unchanged_file_is_not_sent_again(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         async with facade.http.get("/") as response:
             headers = {"If-None-Match": response.headers["ETag"]}
@@ -54,7 +54,7 @@ async def test_a_file_that_has_not_changed_is_not_sent_again(tmp_path: Path) -> 
             assert response.status == 200
 
 
-async def test_a_file_is_sent_compressed_to_who_can_read_that(tmp_path: Path) -> None:
+async def test_a_file_is_compressed_when_the_client_accepts_gzip(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         for headers, encoding in (({}, "gzip"), ({"Accept-Encoding": "identity"}, None)):
             async with facade.http.get("/console/main.js", headers=headers) as response:
@@ -64,7 +64,7 @@ async def test_a_file_is_sent_compressed_to_who_can_read_that(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("path", ["/console/", "/console/nothing.js", "/console/../serving.py", "/console/%2e%2e/x"])
-async def test_nothing_else_is_served(tmp_path: Path, path: str) -> None:
+async def test_other_paths_are_not_served(tmp_path: Path, path: str) -> None:
     async with suite(tmp_path) as facade, aiohttp.ClientSession() as http, http.get(facade.url + path) as response:
         assert response.status == 404
 
@@ -76,20 +76,20 @@ def imported_files(module: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name != "main.js"])
-def test_imports_of_modules_go_downwards(module: str) -> None:
+def test_modules_import_only_from_lower_folders(module: str) -> None:
     folders = [path.parent.name for path in imported_files(module)]
     assert [name for name in folders if FOLDERS.index(name) < FOLDERS.index(module.split("/")[0])] == []
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_modules_use_nothing_from_elsewhere_and_no_markup_from_strings(module: str) -> None:
+def test_modules_import_nothing_external_and_build_no_markup_from_strings(module: str) -> None:
     text = (STATIC / module).read_text()
     assert {str(path.relative_to(STATIC)) for path in imported_files(module)} <= set(MODULES)
     if module != "vendor/highlight.js":  # it may write into elements, which nothing here asks it for
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", text)
 
 
-def test_page_and_styles_load_nothing_from_elsewhere() -> None:
+def test_page_and_styles_load_nothing_external() -> None:
     for file in FILES:
         if file.parent.name == "vendor":  # it makes text of tags, which nothing here asks it for
             continue

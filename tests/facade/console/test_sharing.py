@@ -1,4 +1,4 @@
-"""Chats that are shared, in the browser: with whom, who has said what, and what is not offered to others."""
+"""Shared chats in the browser: participants, authors of questions, and actions that are not offered to others."""
 
 import pytest
 from playwright.async_api import expect
@@ -16,7 +16,7 @@ OTHER = "66666666-6666-4666-8666-666666666666"
 
 
 def make_memory(access: str) -> Memory:
-    """A chat of ada's, in which the page's user has asked too."""
+    """Return a memory with Ada's chat, in which the page's user has asked a question too."""
     events: list[agent_pb2.AgentDelta] = []
     for run_id, user in ((RUN, "ada"), (OTHER, "default")):
         story = Story(f"a question of {user}", run_id=run_id)
@@ -27,7 +27,7 @@ def make_memory(access: str) -> Memory:
 
 
 @pytest.mark.nightly
-async def test_the_owner_says_who_may_what(opening: Opening) -> None:
+async def test_the_owner_sets_the_access_of_each_participant(opening: Opening) -> None:
     memory = Memory(shares=memory_pb2.ShareChatRequest(shared_with=["tenant"], participants=["user:cleo"]))
     async with opening(memory=memory) as console:
         dialog = console.page.get_by_role("dialog")
@@ -48,7 +48,7 @@ async def test_the_owner_says_who_may_what(opening: Opening) -> None:
     assert ([*memory.shares.shared_with], [*memory.shares.participants]) == (["user:cleo"], ["user:bob"])
 
 
-async def test_who_takes_part_asks_and_sees_who_has_said_what(opening: Opening) -> None:
+async def test_a_participant_asks_and_sees_the_author_of_each_question(opening: Opening) -> None:
     script = Orchestrator(query=Story("and I?", run_id=OTHER).content("you too").complete().steps)
     async with opening(memory=make_memory("take_part"), script=script) as console:
         link = console.page.get_by_role("region", name="Shared with you").get_by_role("link")
@@ -63,12 +63,12 @@ async def test_who_takes_part_asks_and_sees_who_has_said_what(opening: Opening) 
             await expect(console.page.get_by_role("button", name=name)).to_have_count(0)
         await console.ask("and I?")
         await expect(console.page.locator(".answer").last).to_contain_text("you too")
-        [asked] = [request for request in script.requests if isinstance(request, agent_pb2.QueryRequest)]
-        assert asked.chat_id == ADAS
+        [query] = [request for request in script.requests if isinstance(request, agent_pb2.QueryRequest)]
+        assert query.chat_id == ADAS
 
 
 @pytest.mark.nightly
-async def test_who_may_only_read_is_offered_no_question(opening: Opening) -> None:
+async def test_a_read_only_participant_cannot_ask(opening: Opening) -> None:
     async with opening(memory=make_memory("read"), place=f"#chat={ADAS}") as console:
         await expect(console.page.locator("#message")).to_be_disabled()
         await expect(console.page.get_by_placeholder("only read this chat")).to_be_visible()

@@ -1,4 +1,4 @@
-"""What people approve is what runs: the console shows arguments as they are, and all of them before an approve."""
+"""People approve what will run: the console shows all arguments, unaltered, before it offers Approve."""
 
 import asyncio
 import hashlib
@@ -21,7 +21,7 @@ SHOWN = (
 )
 
 
-async def test_arguments_and_texts_show_what_would_hide_or_move(opening: Opening) -> None:
+async def test_invisible_and_reordering_characters_are_shown_escaped(opening: Opening) -> None:
     ask = agent_pb2.ApprovalAsk(approval_id="ap_1", tool_id="c1", reason="pay 1\u202e2", risk="high", expires_at=1)
     story = Story().call("c1", "p\u200bay", json.dumps(HIDING, ensure_ascii=False)).add(approval_ask=ask)
     async with opening(story.wait(asyncio.Event())) as console:
@@ -36,7 +36,7 @@ async def test_arguments_and_texts_show_what_would_hide_or_move(opening: Opening
         assert ("\u202e" in edited, json.loads(edited)) == (False, HIDING)
 
 
-async def test_long_arguments_are_approved_once_all_of_them_were_opened(opening: Opening) -> None:
+async def test_long_arguments_can_be_approved_only_after_expanding_them(opening: Opening) -> None:
     given = json.dumps({"a": "x" * 120_000, "to": "mallory", "b": "x" * 120_000})
     digest = hashlib.sha256(given.encode()).hexdigest()
     opened = agent_pb2.GateOpen(gate_id="ap_1", kind="approval", grounds=["the rule"], arguments_chars=len(given))
@@ -64,8 +64,8 @@ async def test_the_inbox_shows_all_of_a_calls_arguments(opening: Opening) -> Non
     script = Orchestrator(gates=[gate("ap_1", arguments=given, arguments_sha256="0" * 64, reason="1\u202e2")])
     async with opening(script=script, place="#page=inbox") as console:
         await console.page.get_by_role("list", name="Gates").get_by_role("link").click()
-        shown = await console.page.get_by_role("group", name="Arguments of the call").inner_text()
-        assert shown == '{\n  "a": "' + "x" * 120_000 + '",\n  "to": "mal\\u202elory"\n}'
+        shown_arguments = await console.page.get_by_role("group", name="Arguments of the call").inner_text()
+        assert shown_arguments == '{\n  "a": "' + "x" * 120_000 + '",\n  "to": "mal\\u202elory"\n}'
         await expect(console.page.get_by_role("region", name="Approval")).to_contain_text("1\\u202e2")
         await console.page.get_by_role("button", name="Approve", exact=True).click()
         request = await script.first(gates_pb2.AnswerGateRequest)

@@ -1,4 +1,4 @@
-"""Archives over HTTP: their bytes as they come, a refusal before them, and a cut that a client notices."""
+"""Archives over HTTP: streamed bytes, a refusal before them, and a truncation that a client notices."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -47,7 +47,7 @@ async def opening(folder: Path, peer: ScriptedData) -> AsyncGenerator[aiohttp.Cl
         yield await stack.enter_async_context(aiohttp.ClientSession(url))
 
 
-async def test_an_archive_is_the_bytes_that_come(tmp_path: Path) -> None:
+async def test_an_archive_is_streamed_byte_for_byte(tmp_path: Path) -> None:
     peer = serve_pieces(*PIECES)
     async with opening(tmp_path, peer) as http, http.get("/api/data/export", params={"user": "ada"}) as response:
         assert response.status == 200
@@ -59,7 +59,7 @@ async def test_an_archive_is_the_bytes_that_come(tmp_path: Path) -> None:
     assert peer.asked == [data_pb2.ExportDataRequest(user="ada")]
 
 
-async def test_a_refusal_is_an_answer_with_its_status(tmp_path: Path) -> None:
+async def test_a_refusal_is_an_http_error_with_its_status(tmp_path: Path) -> None:
     async with opening(tmp_path, serve_pieces(PermissionDenied("the scope admin is needed"))) as http:
         async with http.get("/api/data/export", params={"user": "ada"}) as response:
             assert (response.status, (await response.json())["error"]["code"]) == (403, "PERMISSION_DENIED")
@@ -67,7 +67,7 @@ async def test_a_refusal_is_an_answer_with_its_status(tmp_path: Path) -> None:
             assert (response.status, (await response.json())["error"]["code"]) == (400, "INVALID_REQUEST")
 
 
-async def test_a_cut_archive_does_not_look_whole(tmp_path: Path) -> None:
+async def test_a_truncated_archive_does_not_look_complete(tmp_path: Path) -> None:
     peer = serve_pieces(*PIECES, Interrupted("memory has gone"))
     async with opening(tmp_path, peer) as http, http.get("/api/data/export") as response:
         assert response.status == 200

@@ -34,7 +34,7 @@ class Site:
     workspaces: Path
 
     async def upload(self, data: Any, name: str = "a.txt", **fields: str) -> tuple[int, dict[str, Any]]:
-        """Status and body."""
+        """Upload a file and return the status and the body."""
         form = aiohttp.FormData(quote_fields=False)
         form.add_field("file", data, filename=name)
         for field, value in fields.items():
@@ -66,7 +66,7 @@ async def site(folder: Path) -> AsyncGenerator[Site]:
         yield Site(http, int(url.rpartition(":")[2]), folder / "workspaces")
 
 
-async def test_an_upload_answers_with_the_reference_to_pass_in_a_query(tmp_path: Path) -> None:
+async def test_an_upload_returns_a_reference_for_the_query(tmp_path: Path) -> None:
     async with site(tmp_path) as files:
         status, body = await files.upload(b"1,2\n", "数 据.csv", chatId=CHAT, requestId="q-1")
         reference = body["data"]
@@ -80,7 +80,7 @@ async def test_an_upload_answers_with_the_reference_to_pass_in_a_query(tmp_path:
     assert content == b"1,2\n"
 
 
-async def test_without_a_chat_one_is_made_and_fields_come_in_any_order(tmp_path: Path) -> None:
+async def test_an_upload_without_a_chat_creates_one_and_fields_may_have_any_order(tmp_path: Path) -> None:
     async with site(tmp_path) as files:
         _, first = await files.upload(b"x")
         form = aiohttp.FormData({"chatId": first["chatId"]})
@@ -133,7 +133,7 @@ async def test_a_bad_form_is_refused_by_field_and_leaves_nothing(tmp_path: Path,
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "multipart/mixed; boundary=B", "multipart/form-data"])
-async def test_what_is_no_form_is_refused(tmp_path: Path, content_type: str) -> None:
+async def test_a_body_that_is_no_form_is_refused(tmp_path: Path, content_type: str) -> None:
     async with site(tmp_path) as files:
         response = await files.http.post("/api/upload", data=b"{}", headers={"Content-Type": content_type})
         assert (response.status, (await response.json())["code"]) == (400, 400)
@@ -145,7 +145,7 @@ async def endless(kind: bytes, size_bytes: int) -> AsyncIterator[bytes]:
         yield b" " * MIB
 
 
-async def test_a_file_that_is_too_large_is_refused_while_it_is_sent(tmp_path: Path) -> None:
+async def test_a_too_large_file_is_refused_while_it_is_sent(tmp_path: Path) -> None:
     async with site(tmp_path) as files:
         status, body = await files.upload(endless(b"text", 12 * MIB), chatId=CHAT)
         assert (status, body["error"]["code"]) == (400, "INVALID_REQUEST")
@@ -153,7 +153,7 @@ async def test_a_file_that_is_too_large_is_refused_while_it_is_sent(tmp_path: Pa
         assert not files.left_over()
 
 
-async def test_a_form_that_says_it_is_too_large_is_refused_unread(tmp_path: Path) -> None:
+async def test_a_form_with_a_too_large_content_length_is_refused_unread(tmp_path: Path) -> None:
     head = "POST /api/upload HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=B\r\n"
     async with site(tmp_path) as files:
         reader, writer = await asyncio.open_connection("127.0.0.1", files.port)
@@ -163,7 +163,7 @@ async def test_a_form_that_says_it_is_too_large_is_refused_unread(tmp_path: Path
         writer.close()
 
 
-async def test_a_large_upload_and_download_pass_through_without_being_held(tmp_path: Path) -> None:
+async def test_a_large_upload_and_download_are_not_buffered_whole(tmp_path: Path) -> None:
     async with site(tmp_path) as files:
         await files.upload(endless(b"%PDF-1.7 ", MIB), "warm", chatId=CHAT)
         before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -177,7 +177,7 @@ async def test_a_large_upload_and_download_pass_through_without_being_held(tmp_p
     assert grown_kib < 24 * 1024  # client, facade and tools service together
 
 
-async def test_a_caller_who_leaves_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_caller_disconnecting_during_an_upload_leaves_no_file(tmp_path: Path) -> None:
     head = (
         "POST /api/upload HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=B\r\n"
         f'Content-Length: 99999\r\n\r\n--B\r\nContent-Disposition: form-data; name="chatId"\r\n\r\n{CHAT}\r\n'
@@ -201,14 +201,14 @@ NO_RANGES = (
 """Headers that name no single range of bytes: the whole is sent."""
 
 
-async def test_a_resource_is_served_whole_and_by_range(tmp_path: Path) -> None:
+async def test_a_resource_is_served_in_full_and_by_range(tmp_path: Path) -> None:
     data = bytes(range(256)) * 1000
     async with site(tmp_path) as files:
         await files.upload(data, "a.bin", chatId=CHAT)
         status, headers, body = await files.get("uploads/a.bin")
         assert (status, body, headers["Content-Length"], headers["Accept-Ranges"]) == (200, data, "256000", "bytes")
         etag = headers["ETag"]
-        for asked, start, end in (
+        for range_header, start, end in (
             ("0-0", 0, 1),
             ("100-", 100, 256_000),
             ("-5", 255_995, 256_000),
@@ -216,7 +216,7 @@ async def test_a_resource_is_served_whole_and_by_range(tmp_path: Path) -> None:
             ("7-999999", 7, 256_000),
             ("-999999", 0, 256_000),
         ):
-            status, headers, body = await files.get("uploads/a.bin", Range=f"bytes={asked}")
+            status, headers, body = await files.get("uploads/a.bin", Range=f"bytes={range_header}")
             assert (status, body) == (206, data[start:end])
             assert headers["Content-Range"] == f"bytes {start}-{end - 1}/256000"
             assert headers["Content-Length"] == str(end - start)
@@ -235,7 +235,7 @@ async def test_a_resource_is_served_whole_and_by_range(tmp_path: Path) -> None:
         assert (await files.get("uploads/a.bin"))[2] == data  # the connection is still in step
 
 
-async def test_an_empty_resource_is_empty(tmp_path: Path) -> None:
+async def test_an_empty_resource_is_served_with_and_without_a_range(tmp_path: Path) -> None:
     async with site(tmp_path) as files:
         await files.upload(b"", "a", chatId=CHAT)
         assert (await files.get("uploads/a"))[::2] == (200, b"")
@@ -258,7 +258,7 @@ SHOWN: list[tuple[str, bytes, str, str]] = [
 
 
 @pytest.mark.parametrize(("name", "data", "content_type", "disposition"), SHOWN)
-async def test_no_browser_runs_a_resource(
+async def test_a_resource_is_served_so_that_no_browser_executes_it(
     tmp_path: Path, name: str, data: bytes, content_type: str, disposition: str
 ) -> None:
     async with site(tmp_path) as files:
@@ -271,7 +271,7 @@ async def test_no_browser_runs_a_resource(
     assert headers.get("Content-Security-Policy") == (None if name == "a.pdf" else "default-src 'none'; sandbox")
 
 
-async def test_a_name_cannot_write_headers(tmp_path: Path) -> None:
+async def test_a_file_name_cannot_inject_headers(tmp_path: Path) -> None:
     async with site(tmp_path) as files:
         folder = files.workspaces / CHAT / "outputs"
         folder.mkdir(parents=True)
@@ -305,9 +305,7 @@ async def test_a_name_cannot_write_headers(tmp_path: Path) -> None:
         ("chatId=33333333-3333-4333-8333-333333333333&path=uploads/a.txt", 404),
     ],
 )
-async def test_what_is_not_a_file_of_the_chat_is_a_failure_in_the_envelope(
-    tmp_path: Path, query: str, status: int
-) -> None:
+async def test_a_path_outside_the_chats_files_is_an_enveloped_failure(tmp_path: Path, query: str, status: int) -> None:
     (tmp_path / "secret").write_text("secret")
     async with site(tmp_path) as files:
         await files.upload(b"x", chatId=CHAT)
@@ -317,7 +315,7 @@ async def test_what_is_not_a_file_of_the_chat_is_a_failure_in_the_envelope(
     assert body["error"]["code"] in ("NOT_FOUND", "INVALID_REQUEST")
 
 
-async def test_a_resource_that_is_cut_short_breaks_the_connection(tmp_path: Path) -> None:
+async def test_a_resource_truncated_while_sent_breaks_the_connection(tmp_path: Path) -> None:
     async with site(tmp_path) as files:
         await files.upload(endless(b"%PDF-", 40 * MIB), "a", chatId=CHAT)
         async with files.http.get("/api/resource", params={"chatId": CHAT, "path": "uploads/a"}) as response:

@@ -19,7 +19,7 @@ from services.runtime.process.config import ProcessSettings, ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.support.facade.fronts import PEERS
-from tests.support.facade.scripted import Script, ScriptedMemory, answering, served, suite
+from tests.support.facade.scripted import Script, ScriptedMemory, answering, make_peer_services, suite
 from tests.support.facade.slow_readers import make_post
 from tests.support.programs import run_to_end
 from tests.support.raw_http import say
@@ -40,14 +40,14 @@ async def configured(
     script = script or Script(query=answering("x"))
     async with (
         asyncio.timeout(200),
-        serving_rpcs(peer, served(script, ScriptedMemory())),
+        serving_rpcs(peer, make_peer_services(script, ScriptedMemory())),
         open_channel(address) as channel,
         service.serve(Config(port=0, process=process, **settings), dict.fromkeys(PEERS, channel)) as bound,
     ):
         yield f"http://{bound}"
 
 
-async def test_two_requests_at_once_on_one_connection_are_answered_in_order(tmp_path: Path) -> None:
+async def test_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
     first = make_post("/api/query", b'{"message":"a","stream":false}')
     async with suite(tmp_path, Script(query=answering("x"))) as facade:
         answer = await say(facade.url, first + HEAD + b"Connection: close\r\n\r\n")
@@ -56,11 +56,11 @@ async def test_two_requests_at_once_on_one_connection_are_answered_in_order(tmp_
 
 
 async def test_a_stream_to_a_client_of_http_1_0_ends_with_its_connection(tmp_path: Path) -> None:
-    """Such a client cannot know the end of a stream otherwise, also if it asks for the connection to be kept."""
-    asked = make_post("/api/query", b'{"message":"a"}')
-    asked = asked.replace(b" HTTP/1.1\r\n", b" HTTP/1.0\r\nConnection: keep-alive\r\n")
+    """Such a client has no other way to see the end of a stream, even if it asks to keep the connection alive."""
+    request = make_post("/api/query", b'{"message":"a"}')
+    request = request.replace(b" HTTP/1.1\r\n", b" HTTP/1.0\r\nConnection: keep-alive\r\n")
     async with suite(tmp_path, Script(query=answering("x"))) as facade, within(5):
-        assert (await say(facade.url, asked)).endswith(b"data: [DONE]\n\n")
+        assert (await say(facade.url, request)).endswith(b"data: [DONE]\n\n")
 
 
 async def test_a_connection_is_kept_after_a_refusal(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ async def test_a_connection_is_kept_after_a_refusal(tmp_path: Path) -> None:
     assert b"HTTP/1.1 200 OK" in answer
 
 
-async def test_head_has_the_headers_alone_and_other_methods_are_405_with_allow(tmp_path: Path) -> None:
+async def test_head_returns_only_headers_and_other_methods_are_405_with_allow(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         async with facade.http.head("/healthz") as response:
             assert (response.status, await response.read()) == (200, b"")
@@ -82,7 +82,7 @@ async def test_head_has_the_headers_alone_and_other_methods_are_405_with_allow(t
 
 
 @pytest.mark.parametrize("sent", [b"", HEAD[:9], HEAD], ids=["nothing", "half a line", "half a head"])
-async def test_a_client_that_sends_no_whole_head_is_hung_up_on(tmp_path: Path, sent: bytes) -> None:
+async def test_a_client_that_never_completes_its_headers_is_disconnected(tmp_path: Path, sent: bytes) -> None:
     async with configured(tmp_path, idle_s=0.2) as url:
         reader, writer = await asyncio.open_connection(*_host_and_port(url))
         writer.write(sent)
@@ -96,7 +96,7 @@ async def test_a_client_that_sends_no_whole_head_is_hung_up_on(tmp_path: Path, s
         writer.close()
 
 
-async def test_a_request_that_takes_longer_than_an_idle_connection_may_is_answered(tmp_path: Path) -> None:
+async def test_a_request_longer_than_the_idle_timeout_is_answered(tmp_path: Path) -> None:
     script = Script(query=[0.5, *answering("x")])
     async with (
         configured(tmp_path, script, idle_s=0.1) as url,
@@ -106,7 +106,7 @@ async def test_a_request_that_takes_longer_than_an_idle_connection_may_is_answer
         assert response.status == 200
 
 
-async def test_what_is_no_http_is_refused_in_the_envelope(tmp_path: Path) -> None:
+async def test_malformed_http_is_refused_in_the_envelope(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         answer = await say(facade.url, b"GET /healthz HTTP/1.1\r\nBroken\r\n\r\n")
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -135,7 +135,7 @@ async def test_a_browser_may_send_the_cookies_of_other_programs_too(tmp_path: Pa
         "vscode-webview://0abc",
     ],
 )
-async def test_pages_of_an_origin_in_the_settings_may_ask_and_read(tmp_path: Path, page: str) -> None:
+async def test_pages_of_an_allowed_origin_may_call_the_api(tmp_path: Path, page: str) -> None:
     asks = {
         "Origin": page,
         "Access-Control-Request-Method": "POST",
@@ -153,8 +153,8 @@ async def test_pages_of_an_origin_in_the_settings_may_ask_and_read(tmp_path: Pat
         for path, status in (("/healthz", 200), ("/nothing", 404), ("/v1/nothing", 404)):
             async with http.get(path) as response:
                 assert (response.status, response.headers["Access-Control-Allow-Origin"]) == (status, page)
-                shown = response.headers["Access-Control-Expose-Headers"].split(", ")
-                assert {"X-Request-Id", "Mcp-Session-Id", "X-Should-Retry"} <= {*shown}
+                exposed = response.headers["Access-Control-Expose-Headers"].split(", ")
+                assert {"X-Request-Id", "Mcp-Session-Id", "X-Should-Retry"} <= {*exposed}
                 assert response.headers["Vary"] == "Origin"
         async with http.post("/api/query", json={"message": "a"}) as response:
             assert response.headers["Access-Control-Allow-Origin"] == page
@@ -163,7 +163,7 @@ async def test_pages_of_an_origin_in_the_settings_may_ask_and_read(tmp_path: Pat
 
 @pytest.mark.parametrize("origins", ["", "https://other.example"])
 @pytest.mark.parametrize("origin", [PAGE, "null", "https://other.example.evil.example"])
-async def test_pages_of_other_origins_may_not(tmp_path: Path, origins: str, origin: str) -> None:
+async def test_pages_of_other_origins_get_no_cors_headers(tmp_path: Path, origins: str, origin: str) -> None:
     async with configured(tmp_path, cors_origins=origins) as url, aiohttp.ClientSession(url) as http:
         asks = {"Origin": origin, "Access-Control-Request-Method": "POST"}
         async with http.options("/api/query", headers=asks) as response:
@@ -207,8 +207,8 @@ async def test_a_page_of_another_origin_starts_no_run(
         ("", 400),
     ],
 )
-async def test_a_body_is_of_a_type_of_json(tmp_path: Path, kind: str, status: int) -> None:
-    """Such as an event of another Headrace's webhook; never of a type that any page may send."""
+async def test_a_body_must_have_a_json_content_type(tmp_path: Path, kind: str, status: int) -> None:
+    """CloudEvents' JSON type is accepted too; types that any web page may send are refused."""
     async with configured(tmp_path) as url, aiohttp.ClientSession(url) as http:
         data = b'{"message": "a"}'
         async with http.post("/api/query", data=data, headers={"Content-Type": kind}) as response:
@@ -225,8 +225,8 @@ async def test_a_body_is_of_a_type_of_json(tmp_path: Path, kind: str, status: in
         ("/a2a/helper", {"jsonrpc": "2.0", "id": 1, "method": "ListTasks"}),
     ],
 )
-async def test_a_byte_order_mark_is_no_part_of_a_body(tmp_path: Path, path: str, body: Any) -> None:
-    """Programs for .NET, PowerShell and editors write one."""
+async def test_a_byte_order_mark_before_a_body_is_ignored(tmp_path: Path, path: str, body: Any) -> None:
+    """.NET programs, PowerShell and some editors write one."""
     async with suite(tmp_path, Script(query=answering("x"), publish=["ag-ui", "mcp", "a2a"])) as facade:
         data = codecs.BOM_UTF8 + orjson.dumps(body)
         async with facade.http.post(path, data=data, headers={"Content-Type": "application/json"}) as response:
@@ -247,12 +247,12 @@ async def test_a_byte_order_mark_is_no_part_of_a_body(tmp_path: Path, path: str,
         "https://app.example,http://app.example:80",
     ],
 )
-def test_an_origin_that_no_browser_would_send_is_refused_at_the_start(origins: str) -> None:
+def test_an_invalid_origin_in_the_settings_is_refused_at_startup(origins: str) -> None:
     with pytest.raises(ValueError, match="HEADRACE_FACADE_CORS_ORIGINS"):
         Config(cors_origins=origins)
 
 
-async def test_metrics_have_a_port_of_their_own(tmp_path: Path) -> None:
+async def test_metrics_are_served_on_a_separate_port(tmp_path: Path) -> None:
     process = ProcessSettings(drain_s=0, metrics_listen="127.0.0.1:0")
     with capture_logs() as logs:
         async with configured(tmp_path, process=process) as url, aiohttp.ClientSession() as http:
@@ -263,14 +263,14 @@ async def test_metrics_have_a_port_of_their_own(tmp_path: Path) -> None:
                 assert response.status == 404
 
 
-async def test_metrics_are_only_what_a_facade_counts() -> None:
-    told = "import services.facade.__main__, prometheus_client as p; print(p.generate_latest().decode())"
-    _, output, _ = await run_to_end(sys.executable, "-c", told)
+async def test_metrics_include_only_the_facades_own() -> None:
+    program = "import services.facade.__main__, prometheus_client as p; print(p.generate_latest().decode())"
+    _, output, _ = await run_to_end(sys.executable, "-c", program)
     assert b"headrace_facade_request_duration_seconds" in output
     assert b"headrace_rpc" not in output
 
 
-async def test_metrics_tell_how_far_the_loop_is_behind(tmp_path: Path) -> None:
+async def test_metrics_include_the_event_loop_lag(tmp_path: Path) -> None:
     async def looks() -> float:
         async with facade.http.get(facade.url.metrics) as page:
             line = next(line for line in (await page.text()).splitlines() if "event_loop_lag_seconds_count" in line)
@@ -307,7 +307,7 @@ def _host_and_port(url: str) -> tuple[str, int]:
         ("attacker.example", "*", 200),
     ],
 )
-async def test_without_credentials_only_names_that_are_ours_are_served(
+async def test_without_authentication_only_allowed_host_names_are_served(
     tmp_path: Path, host: str, hosts: str, status: int
 ) -> None:
     async with configured(tmp_path, hosts=hosts) as url, aiohttp.ClientSession(url) as http:

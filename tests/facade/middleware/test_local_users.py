@@ -1,4 +1,4 @@
-"""Other users of this machine at a facade that asks for no credentials."""
+"""Other users of this machine and a facade that requires no credentials."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The spans of HTTP requests: the route and not the path, errors of ours and not the client's, nothing for probes."""
+"""Spans of HTTP requests: named by route, marked failed only for our errors, and none for health checks."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tests.support.facade.scripted import CHAT, RUN, suite
 from tests.support.spans import recording
 
 
-async def test_a_request_is_a_span_by_its_route_and_only_our_failures_are_marked(tmp_path: Path) -> None:
+async def test_a_requests_span_is_named_by_route_and_marks_only_server_errors(tmp_path: Path) -> None:
     with recording() as recorded:
         async with suite(tmp_path) as facade:
             for path in (f"/api/run?runId={RUN}", "/api/nobody/the-secret", f"/api/chat?chatId={CHAT}&x=the-secret"):
@@ -31,7 +31,7 @@ async def test_a_request_is_a_span_by_its_route_and_only_our_failures_are_marked
     assert "the-secret" not in "".join(span.to_json() for span in recorded.spans)
 
 
-async def test_what_machines_ask_every_few_seconds_is_no_span(tmp_path: Path) -> None:
+async def test_health_checks_create_no_spans(tmp_path: Path) -> None:
     with recording() as recorded:
         async with suite(tmp_path) as facade:
             for path in ("/healthz", "/readyz"):

@@ -1,4 +1,4 @@
-"""Chat completions by the official client; the orchestrator is scripted, all sockets are real."""
+"""Chat completions through the official client; the orchestrator is scripted, all sockets are real."""
 
 import asyncio
 import json
@@ -17,11 +17,11 @@ from tests.support.facade.fronts import Timing
 from tests.support.facade.openai_api import (
     ANSWERED,
     FUNCTION,
-    a_run,
     answer_from,
-    asked_again,
     client,
     client_call,
+    make_retried_run,
+    make_run,
     own_call,
     past_call,
     reset,
@@ -35,11 +35,11 @@ TOOLS: Any = [{"type": "function", "function": FUNCTION}]
 ASK: dict[str, Any] = {"model": "helper", "messages": ANSWERED}
 
 
-def said(chunks: list[ChatCompletionChunk], field: str = "content") -> str:
+def join_deltas(chunks: list[ChatCompletionChunk], field: str = "content") -> str:
     return "".join(getattr(chunk.choices[0].delta, field, None) or "" for chunk in chunks if chunk.choices)
 
 
-async def test_agents_are_models(tmp_path: Path) -> None:
+async def test_agents_are_listed_as_models(tmp_path: Path) -> None:
     async with client(tmp_path, Script()) as (api, _):
         assert [model.id async for model in api.models.list()] == ["helper"]
         with pytest.raises(openai.NotFoundError) as caught:
@@ -67,14 +67,14 @@ async def test_a_post_keeps_its_body_when_it_is_redirected(tmp_path: Path) -> No
     assert query.message
 
 
-async def test_a_stream_has_text_and_reasoning_and_none_of_the_agents_own_calls(tmp_path: Path) -> None:
+async def test_a_stream_has_text_and_reasoning_but_no_internal_tool_calls(tmp_path: Path) -> None:
     async with client(tmp_path, Script(query=thinking())) as (api, facade):
         stream = await api.chat.completions.create(**ASK, stream=True, stream_options={"include_usage": True})
         chunks = [chunk async for chunk in stream]
         (query,) = facade.script.requests
     assert (query.agent_key, query.message, query.on_disconnect) == ("helper", "How warm?", "cancel")
-    assert said(chunks) == "I look.\n\n20 °C"
-    assert said(chunks, "reasoning_content") == "Hm"
+    assert join_deltas(chunks) == "I look.\n\n20 °C"
+    assert join_deltas(chunks, "reasoning_content") == "Hm"
     assert chunks[0].choices[0].delta.role == "assistant"
     assert not [chunk for chunk in chunks if chunk.choices and chunk.choices[0].delta.tool_calls]
     assert chunks[-2].choices[0].finish_reason == "stop"
@@ -83,7 +83,7 @@ async def test_a_stream_has_text_and_reasoning_and_none_of_the_agents_own_calls(
     assert {chunk.id for chunk in chunks} == {f"chatcmpl-{RUN}"}
 
 
-async def test_chunks_differ_in_their_text_alone(tmp_path: Path) -> None:
+async def test_text_chunks_differ_only_in_their_text(tmp_path: Path) -> None:
     pieces = ["one", "", ' "two"', "\n\u2028drei"]
     async with client(tmp_path, Script(query=answering(*pieces))) as (api, _):
         stream = await api.chat.completions.create(**ASK, stream=True, metadata={"empty": "", "quoted": '""'})
@@ -97,7 +97,7 @@ async def test_chunks_differ_in_their_text_alone(tmp_path: Path) -> None:
     assert chunks[1] == chunks[2]
 
 
-async def test_each_delta_is_a_chunk_that_leaves_when_it_comes(tmp_path: Path) -> None:
+async def test_each_delta_is_sent_as_a_chunk_at_once(tmp_path: Path) -> None:
     gate = asyncio.Event()
     steps = [*opening(), delta(4, content_start=agent_pb2.ContentStart(content_id=BLOCK, run_id=RUN)), text(5, "one")]
     async with client(tmp_path, Script(query=[*steps, gate, text(6, " two"), *answering()[-2:]])) as (api, _):
@@ -105,10 +105,10 @@ async def test_each_delta_is_a_chunk_that_leaves_when_it_comes(tmp_path: Path) -
         first = await anext(stream)
         assert first.choices[0].delta.content == "one"
         gate.set()
-        assert said([chunk async for chunk in stream]) == " two"
+        assert join_deltas([chunk async for chunk in stream]) == " two"
 
 
-async def test_one_answer_is_the_stream_folded(tmp_path: Path) -> None:
+async def test_an_unstreamed_answer_has_what_the_stream_has(tmp_path: Path) -> None:
     async with client(tmp_path, Script(query=thinking())) as (api, _):
         answer = await api.chat.completions.create(**ASK)
     message = answer.choices[0].message
@@ -119,7 +119,7 @@ async def test_one_answer_is_the_stream_folded(tmp_path: Path) -> None:
     assert answer.metadata == {"run_id": RUN, "chat_id": CHAT}  # pyright: ignore[reportAttributeAccessIssue] - ours
 
 
-async def test_earlier_messages_keep_their_roles_unless_the_chat_has_them(tmp_path: Path) -> None:
+async def test_earlier_messages_become_history_only_in_a_new_chat(tmp_path: Path) -> None:
     messages: Any = [
         {"role": "developer", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": 'Say "x"\n'}]},
@@ -130,7 +130,7 @@ async def test_earlier_messages_keep_their_roles_unless_the_chat_has_them(tmp_pa
     async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
         await api.chat.completions.create(model="helper", messages=messages, temperature=0.3, user="ann")
         await api.chat.completions.create(model="helper", messages=messages, metadata={"chat_id": CHAT})
-        new, going_on = facade.script.requests
+        new, continued = facade.script.requests
     assert [(earlier.role, earlier.content) for earlier in new.history] == [
         ("system", "Be brief."),
         ("user", 'Say "x"\n'),
@@ -138,11 +138,11 @@ async def test_earlier_messages_keep_their_roles_unless_the_chat_has_them(tmp_pa
         ("system", "Be kind."),
     ]
     assert (new.message, new.chat_id) == ("Again", "")
-    assert (going_on.message, going_on.chat_id, going_on.when_busy) == ("Again", CHAT, "reject")
-    assert not going_on.history
+    assert (continued.message, continued.chat_id, continued.when_busy) == ("Again", CHAT, "reject")
+    assert not continued.history
 
 
-async def test_a_chat_that_is_not_there_yet_has_the_earlier_messages(tmp_path: Path) -> None:
+async def test_a_chat_created_by_the_request_gets_the_earlier_messages(tmp_path: Path) -> None:
     messages: Any = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Hello"},
@@ -157,7 +157,7 @@ async def test_a_chat_that_is_not_there_yet_has_the_earlier_messages(tmp_path: P
     assert [earlier.content for earlier in query.history] == ["Be brief.", "Hello", "Hi"]
 
 
-async def test_a_chat_that_cannot_be_one_is_refused_by_name(tmp_path: Path) -> None:
+async def test_an_invalid_chat_id_is_refused_by_its_field(tmp_path: Path) -> None:
     async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
         with pytest.raises(openai.BadRequestError) as caught:
             await api.chat.completions.create(**ASK, metadata={"chat_id": "my-chat"})
@@ -174,25 +174,25 @@ def foreign_result(id: str) -> Any:
     return {"role": "tool", "tool_call_id": id, "content": "20"}
 
 
-async def test_calls_of_other_programs_are_taken_with_any_ids(tmp_path: Path) -> None:
+async def test_tool_calls_of_other_programs_may_have_any_ids(tmp_path: Path) -> None:
     ids = ("toolu_01", "chatcmpl-tool-é/" + "9" * 200)
     history: Any = [*ANSWERED, foreign_call(*ids), foreign_result(ids[0]), foreign_result(ids[1])]
-    asked: Any = [*history, {"role": "user", "content": "And now?"}]
+    messages: Any = [*history, {"role": "user", "content": "And now?"}]
     async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
-        await api.chat.completions.create(model="helper", messages=asked)
+        await api.chat.completions.create(model="helper", messages=messages)
         await api.chat.completions.create(model="helper", messages=history)
-        before, behind = facade.script.requests
+        before, after = facade.script.requests
     roles = ["user", "assistant", "tool", "tool"]
     assert ([earlier.role for earlier in before.history], before.message) == (roles, "And now?")
     assert [call.id for call in before.history[1].tool_calls] == [*ids]
     assert before.history[1].tool_calls[0].arguments == '{"a":1}'
     assert [earlier.tool_call_id for earlier in before.history[2:]] == [*ids]
-    assert (not behind.history, behind.message) == (True, ANSWERED[-1]["content"])
-    assert [earlier.role for earlier in behind.progress] == roles[1:]
+    assert (not after.history, after.message) == (True, ANSWERED[-1]["content"])
+    assert [earlier.role for earlier in after.progress] == roles[1:]
 
 
-async def test_null_is_as_good_as_nothing(tmp_path: Path) -> None:
-    """Programs whose messages are one class send each of its fields."""
+async def test_null_fields_are_treated_as_absent(tmp_path: Path) -> None:
+    """Programs with one class for all messages send every field of it, often as null."""
     nothing = dict.fromkeys(("name", "tool_calls", "tool_call_id", "refusal", "function_call", "audio"))
     part = {"type": "text", "text": "How warm?", "refusal": None, "image_url": None, "input_audio": None, "file": None}
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": None}}
@@ -213,7 +213,7 @@ async def test_null_is_as_good_as_nothing(tmp_path: Path) -> None:
         )
         (query,) = facade.script.requests
     assert (query.message, query.tool_choice) == ("How warm?", "thermometer")
-    assert [(one.role, one.content, one.tool_call_id) for one in query.history] == [
+    assert [(message.role, message.content, message.tool_call_id) for message in query.history] == [
         ("assistant", "", ""),
         ("tool", "20", "c"),
     ]
@@ -236,8 +236,8 @@ async def test_an_error_of_the_query_names_the_callers_field(tmp_path: Path, fie
     assert caught.value.param == param
 
 
-async def test_tools_that_are_no_functions_are_left_out(tmp_path: Path) -> None:
-    """Some programs offer those of OpenAI to every server. An error names a tool by its place in the request."""
+async def test_tools_other_than_functions_are_ignored(tmp_path: Path) -> None:
+    """Some programs send OpenAI's own tools to every server. An error names a tool by its place in the request."""
     tools: Any = [
         {"type": "web_search"},
         {"type": "custom", "custom": {"name": "patch"}},
@@ -261,37 +261,39 @@ async def test_tools_that_are_no_functions_are_left_out(tmp_path: Path) -> None:
     ],
     ids=["json", "plain text"],
 )
-async def test_what_other_models_have_said_is_taken_in_other_forms(tmp_path: Path, call: Any, arguments: str) -> None:
+async def test_content_parts_and_arguments_of_other_vendors_are_accepted(
+    tmp_path: Path, call: Any, arguments: str
+) -> None:
     thoughts = [{"type": "thinking", "thinking": "Hm"}, {"type": "text", "text": "I look."}, {"type": "reasoning"}]
-    spoken = {"role": "assistant", "content": thoughts, "tool_calls": [{"id": "c", **call}]}
+    assistant_message = {"role": "assistant", "content": thoughts, "tool_calls": [{"id": "c", **call}]}
     async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
-        messages: Any = [*ANSWERED, spoken, foreign_result("c")]
+        messages: Any = [*ANSWERED, assistant_message, foreign_result("c")]
         await api.chat.completions.create(model="helper", messages=messages)
         (query,) = facade.script.requests
     earlier = query.progress[0]
     assert (earlier.content, earlier.tool_calls[0].name, earlier.tool_calls[0].arguments) == ("I look.", "f", arguments)
 
 
-def answer_calls(asked: ChatCompletion) -> Any:
-    """What was said so far, with a result for each call that was asked for."""
-    message = asked.choices[0].message
+def answer_calls(completion: ChatCompletion) -> Any:
+    """Return the messages so far, with a result for each call of the completion."""
+    message = completion.choices[0].message
     results = [foreign_result(call.id) for call in message.tool_calls or []]
     return [*ANSWERED, message.model_dump(exclude_none=True), *results]
 
 
-async def test_a_function_is_called_and_its_result_goes_to_the_run_that_waits(tmp_path: Path) -> None:
+async def test_a_function_result_is_submitted_to_the_waiting_run(tmp_path: Path) -> None:
     waits = [*opening(), *client_call(4, "t_0000000a"), *client_call(7, "t_0000000b"), asyncio.Event()]
-    rest = [result(10, "t_0000000a"), result(11, "t_0000000b"), *answer_from(12, "20 °C")]
-    script = Script(query=waits, attaches=[rest], run=a_run("waiting"))
+    later_steps = [result(10, "t_0000000a"), result(11, "t_0000000b"), *answer_from(12, "20 °C")]
+    script = Script(query=waits, attaches=[later_steps], run=make_run("waiting"))
     async with client(tmp_path, script) as (api, facade):
-        asked = await api.chat.completions.create(**ASK, tools=TOOLS)
-        calls: Any = asked.choices[0].message.tool_calls
-        assert asked.choices[0].finish_reason == "tool_calls"
-        assert asked.usage is not None
-        assert asked.usage.total_tokens == 0, "the answer that ends the run has them all"
+        completion = await api.chat.completions.create(**ASK, tools=TOOLS)
+        calls: Any = completion.choices[0].message.tool_calls
+        assert completion.choices[0].finish_reason == "tool_calls"
+        assert completion.usage is not None
+        assert completion.usage.total_tokens == 0, "the answer that ends the run has them all"
         assert [(call.function.name, call.function.arguments) for call in calls] == [("thermometer", '{"room":1}')] * 2
         assert calls[0].id == str(CallId(RUN, "t_0000000a", 9))
-        answer = await api.chat.completions.create(model="helper", messages=answer_calls(asked), tools=TOOLS)
+        answer = await api.chat.completions.create(model="helper", messages=answer_calls(completion), tools=TOOLS)
         query, first, second, attach = facade.script.requests
         assert not facade.script.cancelled.is_set()
     assert answer.choices[0].message.content == "20 °C"
@@ -301,13 +303,15 @@ async def test_a_function_is_called_and_its_result_goes_to_the_run_that_waits(tm
     assert (second.tool_id, attach.last_seq) == ("t_0000000b", 9)
 
 
-async def test_a_result_that_cannot_be_given_leaves_the_run_waiting_for_it(tmp_path: Path) -> None:
+async def test_a_failed_submit_leaves_the_run_waiting_for_the_result(tmp_path: Path) -> None:
     waits = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]
-    rest = [result(7, "t_0000000a"), *answer_from(8, "20 °C")]
-    script = Script(query=waits, attaches=[rest], run=a_run("waiting"), submit_error=Overloaded("its owner is away"))
+    later_steps = [result(7, "t_0000000a"), *answer_from(8, "20 °C")]
+    script = Script(
+        query=waits, attaches=[later_steps], run=make_run("waiting"), submit_error=Overloaded("its owner is away")
+    )
     async with client(tmp_path, script) as (api, facade):
-        asked = await api.chat.completions.create(**ASK, tools=TOOLS)
-        history = answer_calls(asked)
+        completion = await api.chat.completions.create(**ASK, tools=TOOLS)
+        history = answer_calls(completion)
         with pytest.raises(openai.InternalServerError, match="its owner is away"):
             await api.chat.completions.create(model="helper", messages=history, tools=TOOLS)
         assert not facade.script.cancelled.is_set()
@@ -317,23 +321,23 @@ async def test_a_result_that_cannot_be_given_leaves_the_run_waiting_for_it(tmp_p
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_call_that_was_answered_is_not_told_when_the_run_is_told_again(tmp_path: Path, stream: bool) -> None:
+async def test_an_answered_call_is_not_sent_again_after_reattaching(tmp_path: Path, stream: bool) -> None:
     waits = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]
-    rest = [result(7, "t_0000000a"), past_call(10, "t_0000000b"), 0.05, result(11, "t_0000000b")]
-    script = Script(query=waits, attaches=[[*rest, *answer_from(12, "20 °C")]], run=a_run("waiting"))
+    later_steps = [result(7, "t_0000000a"), past_call(10, "t_0000000b"), 0.05, result(11, "t_0000000b")]
+    script = Script(query=waits, attaches=[[*later_steps, *answer_from(12, "20 °C")]], run=make_run("waiting"))
     async with client(tmp_path, script) as (api, _):
-        asked = await api.chat.completions.create(**ASK, tools=TOOLS)
-        history = answer_calls(asked)
+        completion = await api.chat.completions.create(**ASK, tools=TOOLS)
+        history = answer_calls(completion)
         answer: Any = await api.chat.completions.create(model="helper", messages=history, tools=TOOLS, stream=stream)
         if stream:
             chunks = [chunk async for chunk in answer]
-            assert (said(chunks), chunks[-1].choices[0].finish_reason) == ("20 °C", "stop")
+            assert (join_deltas(chunks), chunks[-1].choices[0].finish_reason) == ("20 °C", "stop")
         else:
             assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("20 °C", "stop")
 
 
-async def test_a_streamed_function_call_ends_the_answer_while_the_run_goes_on(tmp_path: Path) -> None:
-    # The agent's own tool runs beside the caller's function and says a lot: that does not keep the call back.
+async def test_a_streamed_function_call_ends_the_answer_while_the_run_continues(tmp_path: Path) -> None:
+    # The agent's own tool runs at the same time and prints a lot, which must not delay the caller's function call.
     steps = [*opening(), *client_call(4, "t_0000000a"), *own_call(7)[:3]]
     for seq in range(10, 60):
         steps += [0.02, delta(seq, tool_output=agent_pb2.ToolOutput(tool_id="x", stream="stdout", delta="."))]
@@ -350,7 +354,7 @@ async def test_a_streamed_function_call_ends_the_answer_while_the_run_goes_on(tm
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
 
 
-async def test_a_call_is_told_with_its_answers_other_calls_however_long_the_model_writes_one_of_its_own(
+async def test_all_function_calls_of_one_model_answer_are_returned_together(
     tmp_path: Path,
 ) -> None:
     start, args, *end = own_call(7)
@@ -362,7 +366,7 @@ async def test_a_call_is_told_with_its_answers_other_calls_however_long_the_mode
     ]
 
 
-async def test_a_call_that_was_answered_inside_is_not_told(tmp_path: Path) -> None:
+async def test_a_call_with_a_result_from_the_run_is_not_returned(tmp_path: Path) -> None:
     refused = [*opening(), *client_call(4, "t_0000000a"), result(7, "t_0000000a"), 0.4, *answer_from(8, "no")]
     async with client(tmp_path, Script(query=refused)) as (api, _):
         answer = await api.chat.completions.create(**ASK, tools=TOOLS)
@@ -385,7 +389,7 @@ async def test_a_call_that_was_answered_inside_is_not_told(tmp_path: Path) -> No
         ("hi", "messages"),
     ],
 )
-async def test_what_cannot_be_asked_is_refused_by_name(tmp_path: Path, messages: Any, param: str) -> None:
+async def test_an_invalid_message_is_refused_by_its_field(tmp_path: Path, messages: Any, param: str) -> None:
     async with client(tmp_path, Script(query=answering())) as (api, _):
         with pytest.raises(openai.BadRequestError) as caught:
             await api.chat.completions.create(model="helper", messages=messages)
@@ -408,7 +412,7 @@ async def test_what_cannot_be_asked_is_refused_by_name(tmp_path: Path, messages:
     ],
     ids=["no JSON", "a list", "no UTF-8", "deep", "deep and unknown", "no name"],
 )
-async def test_a_body_that_is_none_is_refused(tmp_path: Path, body: bytes) -> None:
+async def test_a_body_that_is_no_json_object_is_refused(tmp_path: Path, body: bytes) -> None:
     async with (
         suite(tmp_path, Script(query=answering())) as facade,
         facade.http.post("/v1/chat/completions", data=body, headers={"Content-Type": "application/json"}) as response,
@@ -417,7 +421,7 @@ async def test_a_body_that_is_none_is_refused(tmp_path: Path, body: bytes) -> No
         assert (await response.json())["error"]["type"] == "invalid_request_error"
 
 
-async def test_results_for_some_of_the_calls_alone_are_refused(tmp_path: Path) -> None:
+async def test_results_for_only_some_of_the_calls_are_refused(tmp_path: Path) -> None:
     calls = [{"id": str(CallId(RUN, f"t_0000000{n}", 9)), "type": "function", "function": {"name": "f"}} for n in "ab"]
     asking = {"role": "assistant", "content": None, "tool_calls": calls}
     messages: Any = [*ANSWERED, asking, {"role": "tool", "tool_call_id": calls[0]["id"], "content": "1"}]
@@ -436,7 +440,7 @@ async def test_results_for_some_of_the_calls_alone_are_refused(tmp_path: Path) -
     ],
 )
 @pytest.mark.parametrize("stream", [True, False])
-async def test_failures_have_openais_form(
+async def test_failures_have_openais_error_format(
     tmp_path: Path, error: Exception, status: int, code: str, stream: bool
 ) -> None:
     async with client(tmp_path, Script(query=[error])) as (api, _):
@@ -452,17 +456,19 @@ def failed(seq: int) -> agent_pb2.AgentDelta:
 
 
 @pytest.mark.parametrize(
-    ("end", "said"), [(failed(7), "slow down"), (Overloaded("its owner is gone"), "its owner is gone")]
+    ("end", "problem"), [(failed(7), "slow down"), (Overloaded("its owner is gone"), "its owner is gone")]
 )
-async def test_what_fails_or_breaks_later_ends_its_stream_with_an_error(tmp_path: Path, end: Any, said: str) -> None:
+async def test_a_failure_after_the_first_chunk_ends_the_stream_with_an_error(
+    tmp_path: Path, end: Any, problem: str
+) -> None:
     async with client(tmp_path, Script(query=[*answering("half")[:-2], end])) as (api, _):
         stream = await api.chat.completions.create(**ASK, stream=True)
         assert (await anext(stream)).choices[0].delta.content == "half"
-        with pytest.raises(openai.APIError, match=said):
+        with pytest.raises(openai.APIError, match=problem):
             await anext(stream)
 
 
-async def test_a_refusal_behind_the_headers_is_an_error_in_the_stream(tmp_path: Path) -> None:
+async def test_a_refusal_after_the_headers_is_an_error_in_the_stream(tmp_path: Path) -> None:
     script = Script(query=[0.05, RateLimited("slow down")])
     async with client(tmp_path, script, Timing(heartbeat_s=0.01)) as (api, _):
         stream = await api.chat.completions.create(**ASK, stream=True)
@@ -471,7 +477,7 @@ async def test_a_refusal_behind_the_headers_is_an_error_in_the_stream(tmp_path: 
     assert caught.value.code == "rate_limit_exceeded"
 
 
-async def test_leaving_a_run_with_functions_cancels_it(tmp_path: Path) -> None:
+async def test_closing_the_stream_of_a_run_with_functions_cancels_the_run(tmp_path: Path) -> None:
     async with client(tmp_path, Script(query=[*answering("half")[:-2], asyncio.Event()])) as (api, facade):
         stream = await api.chat.completions.create(**ASK, tools=TOOLS, stream=True)
         await anext(stream)
@@ -482,15 +488,15 @@ async def test_leaving_a_run_with_functions_cancels_it(tmp_path: Path) -> None:
     assert facade.script.requests[-1].run_id == RUN
 
 
-async def test_text_that_is_said_again_is_not_sent_again(tmp_path: Path) -> None:
+async def test_text_repeated_by_a_snapshot_is_not_sent_again(tmp_path: Path) -> None:
     again = [delta(7, content_start=agent_pb2.ContentStart(content_id=BLOCK, run_id=RUN)), text(7, "one two three")]
     async with client(tmp_path, Script(query=[*answering("one ", "two")[:-2], *again, *answering()[-2:]])) as (api, _):
         chunks = [chunk async for chunk in await api.chat.completions.create(**ASK, stream=True)]
-    assert said(chunks) == "one two three"
+    assert join_deltas(chunks) == "one two three"
 
 
-async def test_a_call_that_broke_off_is_forgotten_for_the_one_that_is_asked_for_again(tmp_path: Path) -> None:
-    async with client(tmp_path, Script(query=asked_again())) as (api, _), within(3):
+async def test_a_call_of_a_reset_attempt_is_replaced_by_the_retried_one(tmp_path: Path) -> None:
+    async with client(tmp_path, Script(query=make_retried_run())) as (api, _), within(3):
         answer = await api.chat.completions.create(**ASK, tools=TOOLS)
         chunks = [chunk async for chunk in await api.chat.completions.create(**ASK, tools=TOOLS, stream=True)]
     message = answer.choices[0].message
@@ -498,10 +504,10 @@ async def test_a_call_that_broke_off_is_forgotten_for_the_one_that_is_asked_for_
     assert [call.id for call in message.tool_calls or []] == [str(CallId(RUN, "t_0000000c", 20))]
     streamed = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or []]
     assert [(call.index, call.id) for call in streamed] == [(0, str(CallId(RUN, "t_0000000c", 20)))]
-    assert said(chunks) == "I lo\n\nI look."  # what was sent stays, and a blank line parts it from what counts
+    assert join_deltas(chunks) == "I lo\n\nI look."  # what was sent stays, and a blank line parts it from what counts
 
 
-async def test_a_reset_forgets_the_calls_of_its_own_task_alone(tmp_path: Path) -> None:
+async def test_a_reset_drops_only_the_calls_of_its_own_task(tmp_path: Path) -> None:
     steps: list[Any] = [*opening(), *client_call(4, "t_0000000a"), *client_call(7, "t_0000000b")[:2]]
     for step in steps[3:6]:
         step.task_id = "k1"
@@ -525,12 +531,12 @@ async def test_a_reset_forgets_the_calls_of_its_own_task_alone(tmp_path: Path) -
         ("RATE_LIMITED", {"provider": "sim"}, 429),
     ],
 )
-async def test_a_fault_between_us_and_the_provider_is_not_the_callers(
+async def test_a_provider_side_failure_is_a_server_error_for_the_caller(
     tmp_path: Path, code: str, details: dict[str, str], status: int
 ) -> None:
     why = common_pb2.Failure(code=code, message="the provider's words", details=json.dumps(details))
-    ended = [*opening(), delta(4, run_error=agent_pb2.RunError(run_id=RUN, error=why))]
-    async with client(tmp_path, Script(query=ended)) as (api, _):
+    steps = [*opening(), delta(4, run_error=agent_pb2.RunError(run_id=RUN, error=why))]
+    async with client(tmp_path, Script(query=steps)) as (api, _):
         with pytest.raises(openai.APIStatusError, match="the provider's words") as caught:
             await api.chat.completions.create(**ASK)
         with pytest.raises(openai.APIStatusError) as streamed:

@@ -1,4 +1,4 @@
-"""Embeddings by the official client; the orchestrator is scripted, all sockets are real."""
+"""Embeddings through the official client; the orchestrator is scripted, all sockets are real."""
 
 import base64
 import struct
@@ -17,20 +17,20 @@ VECTOR = struct.pack("<3f", *NUMBERS)
 
 
 @pytest.mark.parametrize("encoding", ["", None, "float", "base64"])
-async def test_vectors_come_in_both_encodings(tmp_path: Path, encoding: Any) -> None:
+async def test_vectors_are_returned_in_both_encodings(tmp_path: Path, encoding: Any) -> None:
     given: Any = {"encoding_format": encoding} if encoding else {}
     given |= {"extra_body": {"encoding_format": None}} if encoding is None else {}
     async with client(tmp_path, Script(vectors=[VECTOR, VECTOR])) as (api, facade):
         answer = await api.embeddings.create(model="embed-1", input=["a", "b"], dimensions=3, **given)
-        (asked,) = facade.script.requests
-    assert (asked.model, [one.text for one in asked.inputs], asked.dimensions) == ("embed-1", ["a", "b"], 3)
-    assert [one.index for one in answer.data] == [0, 1]
+        (request,) = facade.script.requests
+    assert (request.model, [item.text for item in request.inputs], request.dimensions) == ("embed-1", ["a", "b"], 3)
+    assert [item.index for item in answer.data] == [0, 1]
     assert (answer.model, answer.usage.prompt_tokens, answer.usage.total_tokens) == ("embed-1", 12, 12)
-    shown: Any = answer.data[1].embedding
+    vector: Any = answer.data[1].embedding
     if encoding == "base64":
-        shown = list(struct.unpack("<3f", base64.b64decode(shown)))
-    assert struct.pack("<3f", *shown) == VECTOR
-    assert shown == pytest.approx(NUMBERS)
+        vector = list(struct.unpack("<3f", base64.b64decode(vector)))
+    assert struct.pack("<3f", *vector) == VECTOR
+    assert vector == pytest.approx(NUMBERS)
 
 
 @pytest.mark.parametrize(
@@ -42,22 +42,22 @@ async def test_vectors_come_in_both_encodings(tmp_path: Path, encoding: Any) -> 
         (["a", [3]], ["a", ""], [[], [3]]),
     ],
 )
-async def test_texts_and_tokens_are_inputs(tmp_path: Path, given: Any, texts: Any, tokens: Any) -> None:
+async def test_inputs_may_be_texts_or_tokens(tmp_path: Path, given: Any, texts: Any, tokens: Any) -> None:
     async with client(tmp_path, Script(vectors=[VECTOR] * len(texts))) as (api, facade):
         await api.embeddings.create(model="embed-1", input=given)
-        (asked,) = facade.script.requests
-    assert [one.text for one in asked.inputs] == texts
-    assert [[*one.tokens.ids] for one in asked.inputs] == tokens
-    assert not asked.HasField("dimensions")
+        (request,) = facade.script.requests
+    assert [item.text for item in request.inputs] == texts
+    assert [[*item.tokens.ids] for item in request.inputs] == tokens
+    assert not request.HasField("dimensions")
 
 
-async def test_a_large_batch_is_whole(tmp_path: Path) -> None:
+async def test_a_large_batch_is_returned_in_full(tmp_path: Path) -> None:
     vectors = [struct.pack("<1000f", *([at / 7] * 1000)) for at in range(300)]
     async with client(tmp_path, Script(vectors=vectors)) as (api, _):
         for given in ({"encoding_format": "float"}, {}):
             fields: Any = {"model": "embed-1", "input": ["a"] * 300} | given
             answer: Any = await api.embeddings.create(**fields)
-            assert [struct.pack("<1000f", *one.embedding) for one in answer.data] == vectors
+            assert [struct.pack("<1000f", *item.embedding) for item in answer.data] == vectors
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ async def test_a_large_batch_is_whole(tmp_path: Path) -> None:
         ({"encoding_format": "int8"}, "encoding_format"),
     ],
 )
-async def test_a_bad_request_is_named_by_its_field(tmp_path: Path, fields: Any, param: str) -> None:
+async def test_a_bad_request_names_the_field(tmp_path: Path, fields: Any, param: str) -> None:
     async with client(tmp_path, Script(vectors=[VECTOR])) as (api, _):
         with pytest.raises(openai.BadRequestError) as caught:
             await api.embeddings.create(**({"model": "embed-1", "input": "a"} | fields))
@@ -87,7 +87,7 @@ async def test_a_bad_request_is_named_by_its_field(tmp_path: Path, fields: Any, 
         (Overloaded("too many", retry_after_s=5), 503, "overloaded", None),
     ],
 )
-async def test_failures_have_openais_form(
+async def test_failures_have_openais_error_format(
     tmp_path: Path, error: HeadraceError, status: int, code: str, param: str | None
 ) -> None:
     async with client(tmp_path, Script(vectors=error)) as (api, _):

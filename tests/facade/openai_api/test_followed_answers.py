@@ -1,4 +1,4 @@
-"""Chat completions of clients that were cut or away: chunks with ids, and what came after one."""
+"""Resuming chat completions: chunks have ids, and a client continues after the last one it received."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,18 @@ from headrace.sse import SseFrame
 from headrace.v1 import agent_pb2
 from tests.support.facade.followed import ENDED, LIVE, SECOND, follow_from, number, script_chat
 from tests.support.facade.openai_api import ANSWERED, FUNCTION, client
-from tests.support.facade.scripted import CHAT, RUN, Script, Step, Suite, complete, delta, frames_of, opening, suite
+from tests.support.facade.scripted import (
+    CHAT,
+    RUN,
+    Script,
+    Step,
+    Suite,
+    complete,
+    delta,
+    opening,
+    read_all_frames,
+    suite,
+)
 from tests.support.timing import within
 
 URL = "/v1/chat/completions"
@@ -24,37 +35,37 @@ async def read_frames(facade: Suite, **headers: str) -> list[SseFrame]:
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     async with within(50), facade.http.post(URL, json=ASK, headers=given) as response:
         assert response.status == 200, await response.text()
-        return await frames_of(response)
+        return await read_all_frames(response)
 
 
 def fold(frames: list[SseFrame]) -> dict[str, str]:
-    """What each run has said and how it has ended."""
-    said: dict[str, str] = {}
+    """Return each run's text and how it ended."""
+    texts: dict[str, str] = {}
     for frame in frames:
         if frame.data != b"[DONE]":
             chunk = json.loads(frame.data)
             [choice] = chunk["choices"]
             text = (choice["delta"].get("reasoning_content") or "") + (choice["delta"].get("content") or "")
-            said[chunk["id"]] = (
-                said.get(chunk["id"], "") + text + f"|{choice['finish_reason']}" * bool(choice["finish_reason"])
+            texts[chunk["id"]] = (
+                texts.get(chunk["id"], "") + text + f"|{choice['finish_reason']}" * bool(choice["finish_reason"])
             )
-    return said
+    return texts
 
 
-@pytest.mark.parametrize("told", [LIVE, ENDED])
-async def test_a_client_comes_back_after_any_chunk_of_any_run(tmp_path: Path, told: list[Step]) -> None:
+@pytest.mark.parametrize("steps", [LIVE, ENDED])
+async def test_a_client_can_resume_after_any_chunk_of_any_run(tmp_path: Path, steps: list[Step]) -> None:
     script = script_chat()
     async with suite(tmp_path, script) as facade:
         whole = await read_frames(facade, Last_Event_ID="0.0")
         assert fold(whole) == {f"chatcmpl-{run_id}": "HmI look.\n\n20 °C|stop" for run_id in (RUN, SECOND)}
         for at, frame in enumerate(whole[:-1]):
-            script.follows = [follow_from(frame.id or "", told)]
-            rest = await read_frames(facade, Last_Event_ID=frame.id or "")
-            assert fold([*whole[: at + 1], *rest]) == fold(whole), frame.id
-    assert not [one for one in script.requests if isinstance(one, agent_pb2.QueryRequest)]
+            script.follows = [follow_from(frame.id or "", steps)]
+            later_frames = await read_frames(facade, Last_Event_ID=frame.id or "")
+            assert fold([*whole[: at + 1], *later_frames]) == fold(whole), frame.id
+    assert not [request for request in script.requests if isinstance(request, agent_pb2.QueryRequest)]
 
 
-async def test_a_question_that_is_resumable_goes_on_without_its_client(tmp_path: Path) -> None:
+async def test_a_resumable_run_continues_without_its_client(tmp_path: Path) -> None:
     script = script_chat()
     script.query = [*opening(), *LIVE[3:]]
     script.follows = [[*number(5, SECOND, LIVE), *number(10, RUN, LIVE)]]
@@ -62,7 +73,7 @@ async def test_a_question_that_is_resumable_goes_on_without_its_client(tmp_path:
         frames = await read_frames(facade, Headrace_Resumable="true")
     assert fold(frames) == {f"chatcmpl-{RUN}": "HmI look.\n\n20 °C|stop"}
     assert frames[0].id == "10.5;0;2"
-    [query] = [one for one in script.requests if isinstance(one, agent_pb2.QueryRequest)]
+    [query] = [request for request in script.requests if isinstance(request, agent_pb2.QueryRequest)]
     assert (query.on_disconnect, query.message) == ("continue", "How warm?")
 
 
@@ -82,7 +93,7 @@ RESUMABLE, LATER = {"Headrace-Resumable": "true"}, {"Last-Event-ID": "0.0"}
         ({"response_format": {"type": "json_object"}}, RESUMABLE, "response_format"),
     ],
 )
-async def test_what_cannot_be_followed_is_refused(
+async def test_an_invalid_resume_request_is_refused(
     tmp_path: Path, fields: Any, headers: dict[str, str], field: str
 ) -> None:
     async with (
@@ -90,14 +101,14 @@ async def test_what_cannot_be_followed_is_refused(
         facade.http.post(URL, json=ASK | fields, headers=headers) as response,
     ):
         assert (response.status, (await response.json())["error"]["param"]) == (400, field)
-        assert not [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+        assert not [request for request in facade.script.requests if isinstance(request, agent_pb2.QueryRequest)]
 
 
 STAGES = [("plan", "finish"), ("summary", "THE SUMMARY")]
 
 
-def speak() -> list[Step]:
-    """A run as it is streamed: the planner's words, then the answer."""
+def make_streamed_run() -> list[Step]:
+    """Return a run as it is streamed: the planner's text, then the answer."""
     steps = opening()
     for place, (stage, text) in enumerate(STAGES, start=1):
         block_id, seq = f"{RUN}_c_{place}", 1 + 3 * place
@@ -110,8 +121,8 @@ def speak() -> list[Step]:
     return [*steps, complete(10)]
 
 
-def recall() -> list[Step]:
-    """The same run as it is given later."""
+def make_recalled_run() -> list[Step]:
+    """Return the same run as it is read later, in snapshots."""
     snapshots = [
         agent_pb2.ContentSnapshot(
             content_id=f"{RUN}_c_{number}", run_id=RUN, text=text, stage=stage, is_answer=stage == "summary"
@@ -121,8 +132,8 @@ def recall() -> list[Step]:
     return [*opening(), *(delta(6 + 3 * at, content_snapshot=past) for at, past in enumerate(snapshots)), complete(10)]
 
 
-@pytest.mark.parametrize("steps", [speak(), recall()], ids=["live", "later"])
-async def test_an_answer_is_the_last_stage(tmp_path: Path, steps: list[Step]) -> None:
+@pytest.mark.parametrize("steps", [make_streamed_run(), make_recalled_run()], ids=["live", "later"])
+async def test_the_answer_is_the_text_of_the_last_stage(tmp_path: Path, steps: list[Step]) -> None:
     async with client(tmp_path, Script(query=steps)) as (api, _):
         answer = await api.chat.completions.create(model="helper", messages=ANSWERED)  # pyright: ignore[reportArgumentType, reportCallIssue] - a list of dicts
         stream = await api.chat.completions.create(model="helper", messages=ANSWERED, stream=True)  # pyright: ignore[reportArgumentType, reportCallIssue] - a list of dicts

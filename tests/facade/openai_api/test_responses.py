@@ -1,4 +1,4 @@
-"""Responses by the official client; the orchestrator is scripted, all sockets are real."""
+"""Responses through the official client; the orchestrator is scripted, all sockets are real."""
 
 import asyncio
 from pathlib import Path
@@ -16,11 +16,11 @@ from tests.support.facade.openai_api import (
     FUNCTION,
     RUN_HEX,
     THOUGHT,
-    a_run,
     answer_from,
-    asked_again,
     client,
     client_call,
+    make_retried_run,
+    make_run,
     result,
     thinking,
 )
@@ -34,8 +34,8 @@ from tests.support.facade.scripted import (
     answering,
     complete,
     delta,
-    frames_of,
     opening,
+    read_all_frames,
     text,
 )
 from tests.support.timing import within
@@ -46,7 +46,7 @@ ID = f"resp_{RUN_HEX}"
 
 
 def snapshots() -> list[Step]:
-    """The run of `thinking` as attaching to it after its end gives it."""
+    """Return the run of `thinking` as Attach gives it after its end."""
     past = agent_pb2.ContentSnapshot(content_id=BLOCK, run_id=RUN, text="I look.")
     answer = agent_pb2.ContentSnapshot(content_id=f"{RUN}_c_2", run_id=RUN, text="20 °C")
     thought = agent_pb2.ReasoningSnapshot(reasoning_id=THOUGHT, run_id=RUN, text="Hm")
@@ -60,17 +60,17 @@ def snapshots() -> list[Step]:
 
 
 async def events_of(facade: Suite, **parameters: Any) -> list[Any]:
-    """The events of the response, as they are on the wire."""
+    """Return the response's events as sent over the wire."""
     async with facade.http.get(f"/v1/responses/{ID}", params={"stream": "true"} | parameters) as response:
         assert response.status == 200, await response.text()
-        return [orjson.loads(frame.data) for frame in await frames_of(response)]
+        return [orjson.loads(frame.data) for frame in await read_all_frames(response)]
 
 
 def _unnumbered(events: list[Any]) -> list[Any]:
     return [event | {"sequence_number": 0} for event in events]
 
 
-async def test_one_answer_has_an_item_for_each_block(tmp_path: Path) -> None:
+async def test_an_unstreamed_response_has_an_item_for_each_block(tmp_path: Path) -> None:
     async with client(tmp_path, Script(query=thinking())) as (api, _):
         answer = await api.responses.create(**ASK, instructions="Be brief.", metadata={"a": "b"})
     assert (answer.id, answer.status, answer.model) == (ID, "completed", "helper")
@@ -83,7 +83,7 @@ async def test_one_answer_has_an_item_for_each_block(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("parallel", [None, True, False])
-async def test_parallel_tool_calls_reach_the_query_and_are_said_again(tmp_path: Path, parallel: bool | None) -> None:
+async def test_parallel_tool_calls_reaches_the_query_and_is_echoed(tmp_path: Path, parallel: bool | None) -> None:
     given: Any = {} if parallel is None else {"parallel_tool_calls": parallel}
     async with client(tmp_path, Script(query=thinking())) as (api, facade):
         answer = await api.responses.create(**ASK, tools=TOOLS, **given)
@@ -93,7 +93,7 @@ async def test_parallel_tool_calls_reach_the_query_and_are_said_again(tmp_path: 
     assert query.parallel_tool_calls == bool(parallel)
 
 
-async def test_the_officials_fold_of_the_stream_is_the_whole_answer(tmp_path: Path) -> None:
+async def test_the_official_client_folds_the_stream_into_the_unstreamed_response(tmp_path: Path) -> None:
     async with client(tmp_path, Script(query=thinking())) as (api, _):
         async with api.responses.stream(**ASK) as stream:
             events = [event async for event in stream]
@@ -108,7 +108,7 @@ async def test_the_officials_fold_of_the_stream_is_the_whole_answer(tmp_path: Pa
     assert (events[0].type, events[-1].type) == ("response.created", "response.completed")
 
 
-async def test_sequence_numbers_are_our_seqs_and_coming_back_after_any_misses_nothing(tmp_path: Path) -> None:
+async def test_sequence_numbers_are_our_seqs_and_resuming_after_any_misses_nothing(tmp_path: Path) -> None:
     async with client(tmp_path, Script(attaches=[thinking()])) as (_, facade):
         events = await events_of(facade)
         numbers = [event["sequence_number"] for event in events]
@@ -116,28 +116,28 @@ async def test_sequence_numbers_are_our_seqs_and_coming_back_after_any_misses_no
         assert [event["sequence_number"] for event in events if event["type"].endswith("text.delta")] == [5, 8, 9, 16]
         assert numbers[-1] == 18
         for cut in range(len(events)):
-            rest = await events_of(facade, starting_after=numbers[cut])
+            later_events = await events_of(facade, starting_after=numbers[cut])
             missed = events[cut + 1 :]
-            assert _unnumbered(rest[len(rest) - len(missed) :]) == _unnumbered(missed)
-            assert all(event["sequence_number"] >= numbers[cut] for event in rest)
+            assert _unnumbered(later_events[len(later_events) - len(missed) :]) == _unnumbered(missed)
+            assert all(event["sequence_number"] >= numbers[cut] for event in later_events)
 
 
-async def test_snapshots_give_whole_items_with_the_same_numbers(tmp_path: Path) -> None:
+async def test_snapshots_produce_whole_items_with_the_same_numbers(tmp_path: Path) -> None:
     async with client(tmp_path, Script(attaches=[thinking(), snapshots()])) as (_, facade):
         live, past = await events_of(facade), await events_of(facade)
-        rest = await events_of(facade, starting_after="10")
+        later_events = await events_of(facade, starting_after="10")
     assert past[-1] == live[-1]
     assert [event for event in past if event["type"].endswith("item.done")] == [
         event for event in live if event["type"].endswith("item.done")
     ]
-    assert [event["delta"] for event in rest if event["type"].endswith("text.delta")] == ["20 °C"]
-    assert rest[0]["output_index"] == 2
+    assert [event["delta"] for event in later_events if event["type"].endswith("text.delta")] == ["20 °C"]
+    assert later_events[0]["output_index"] == 2
 
 
-async def test_coming_back_within_a_block_gives_the_block_again(tmp_path: Path) -> None:
+async def test_resuming_within_a_block_sends_the_block_again(tmp_path: Path) -> None:
     reopened = [*opening(), delta(4, content_start=agent_pb2.ContentStart(content_id=BLOCK, run_id=RUN))]
-    rest = [text(7, "one two"), text(8, " three"), *answering(*"abc")[-2:]]
-    async with client(tmp_path, Script(attaches=[[*reopened, *rest]])) as (_, facade):
+    later_steps = [text(7, "one two"), text(8, " three"), *answering(*"abc")[-2:]]
+    async with client(tmp_path, Script(attaches=[[*reopened, *later_steps]])) as (_, facade):
         missed_two = await events_of(facade, starting_after="5")
         missed_none = await events_of(facade, starting_after="7")
     assert [event["type"] for event in missed_two[:3]] == [
@@ -149,40 +149,40 @@ async def test_coming_back_within_a_block_gives_the_block_again(tmp_path: Path) 
     assert (missed_none[0]["type"], missed_none[0]["delta"]) == ("response.output_text.delta", " three")
 
 
-async def test_a_background_run_is_left_alone_and_looked_at(tmp_path: Path) -> None:
-    script = Script(query=[*answering("half")[:-2], asyncio.Event()], attaches=[thinking()], run=a_run("running"))
+async def test_a_background_run_continues_and_can_be_retrieved(tmp_path: Path) -> None:
+    script = Script(query=[*answering("half")[:-2], asyncio.Event()], attaches=[thinking()], run=make_run("running"))
     async with client(tmp_path, script) as (api, facade):
-        begun = await api.responses.create(**ASK, background=True)
-        assert (begun.id, begun.status, begun.background) == (ID, "in_progress", True)
+        started = await api.responses.create(**ASK, background=True)
+        assert (started.id, started.status, started.background) == (ID, "in_progress", True)
         async with within(2):
             await facade.script.closed.wait()
         assert not facade.script.cancelled.is_set()
         assert facade.script.requests[0].on_disconnect == "continue"
         assert (await api.responses.retrieve(ID)).status == "in_progress"
-        script.run = a_run("completed")
-        done = await api.responses.retrieve(ID)
-        assert (done.status, done.output_text) == ("completed", "I look.20 °C")
+        script.run = make_run("completed")
+        completed = await api.responses.retrieve(ID)
+        assert (completed.status, completed.output_text) == ("completed", "I look.20 °C")
         stream = await api.responses.retrieve(ID, stream=True, starting_after=14)
         assert [event.sequence_number async for event in stream][-1] == 18
 
 
-async def test_a_run_that_has_ended_is_told_whole_however_long_it_takes_to_read(tmp_path: Path) -> None:
-    *begun, end = answering("20 °C")
-    async with client(tmp_path, Script(attaches=[[*begun, 1.5, end]], run=a_run("completed"))) as (api, _):
-        done = await api.responses.retrieve(ID)
-    assert (done.status, done.output_text) == ("completed", "20 °C")
+async def test_an_ended_run_is_returned_in_full_even_when_reading_it_is_slow(tmp_path: Path) -> None:
+    *earlier, end = answering("20 °C")
+    async with client(tmp_path, Script(attaches=[[*earlier, 1.5, end]], run=make_run("completed"))) as (api, _):
+        completed = await api.responses.retrieve(ID)
+    assert (completed.status, completed.output_text) == ("completed", "20 °C")
 
 
-async def test_a_response_is_cancelled_and_then_told(tmp_path: Path) -> None:
+async def test_cancelling_a_response_returns_it_as_cancelled(tmp_path: Path) -> None:
     end = delta(5, run_cancel=agent_pb2.RunCancel(run_id=RUN, usage=common_pb2.Usage(input_tokens=3)))
-    async with client(tmp_path, Script(attaches=[[*opening(), end]], run=a_run("running"))) as (api, facade):
+    async with client(tmp_path, Script(attaches=[[*opening(), end]], run=make_run("running"))) as (api, facade):
         stopped = await api.responses.cancel(ID)
         assert facade.script.cancelled.is_set()
     assert stopped.status == "cancelled"
 
 
-async def test_a_chat_goes_on_by_the_id_of_its_last_response(tmp_path: Path) -> None:
-    async with client(tmp_path, Script(query=answering("x"), run=a_run("completed"))) as (api, facade):
+async def test_a_chat_continues_by_previous_response_or_conversation_id(tmp_path: Path) -> None:
+    async with client(tmp_path, Script(query=answering("x"), run=make_run("completed"))) as (api, facade):
         answer = await api.responses.create(**ASK, previous_response_id=ID)
         await api.responses.create(**ASK, conversation=f"conv_{CHAT}")
         assert [request.chat_id for request in facade.script.requests] == [CHAT, CHAT]
@@ -191,26 +191,26 @@ async def test_a_chat_goes_on_by_the_id_of_its_last_response(tmp_path: Path) -> 
     assert answer.conversation.id == f"conv_{CHAT}"
 
 
-async def test_all_of_the_input_is_new_to_a_chat_that_goes_on(tmp_path: Path) -> None:
+async def test_every_input_item_is_added_to_a_continued_chat(tmp_path: Path) -> None:
     items: Any = [
         {"role": "developer", "content": "Answer in French."},
         {"role": "user", "content": "I am in Lyon."},
         {"role": "user", "content": "How warm?"},
     ]
-    asked: Any = {"model": "helper", "input": items, "instructions": "Be kind."}
-    async with client(tmp_path, Script(query=answering("x"), run=a_run("completed"))) as (api, facade):
-        await api.responses.create(**asked, previous_response_id=ID)
-        await api.responses.create(**asked, conversation=f"conv_{CHAT}")
+    fields: Any = {"model": "helper", "input": items, "instructions": "Be kind."}
+    async with client(tmp_path, Script(query=answering("x"), run=make_run("completed"))) as (api, facade):
+        await api.responses.create(**fields, previous_response_id=ID)
+        await api.responses.create(**fields, conversation=f"conv_{CHAT}")
         facade.memory.state_error = NotFound("there is no chat")
-        await api.responses.create(**asked, conversation=f"conv_{CHAT}")
+        await api.responses.create(**fields, conversation=f"conv_{CHAT}")
         queries = facade.script.requests
     assert [query.message for query in queries] == ["How warm?"] * 3
-    said = [[(earlier.role, earlier.content) for earlier in query.history] for query in queries]
+    histories = [[(earlier.role, earlier.content) for earlier in query.history] for query in queries]
     new = [("system", "Answer in French."), ("user", "I am in Lyon.")]
-    assert said == [new, new, [("system", "Be kind."), *new]]
+    assert histories == [new, new, [("system", "Be kind."), *new]]
 
 
-async def test_a_conversation_that_cannot_be_a_chat_is_refused_by_name(tmp_path: Path) -> None:
+async def test_an_invalid_conversation_id_is_refused_by_its_field(tmp_path: Path) -> None:
     async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
         with pytest.raises(openai.BadRequestError) as caught:
             await api.responses.create(**ASK, conversation="conv_68a0")
@@ -219,28 +219,28 @@ async def test_a_conversation_that_cannot_be_a_chat_is_refused_by_name(tmp_path:
 
 
 @pytest.mark.parametrize("by_id", [True, False])
-async def test_a_functions_result_goes_to_the_run_that_waits(tmp_path: Path, by_id: bool) -> None:
+async def test_a_function_result_is_submitted_to_the_waiting_run(tmp_path: Path, by_id: bool) -> None:
     waits = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]
-    rest = [result(7, "t_0000000a"), *answer_from(8, "20 °C")]
-    async with client(tmp_path, Script(query=waits, attaches=[rest], run=a_run("waiting"))) as (api, facade):
-        asked = await api.responses.create(**ASK, tools=TOOLS)
-        (call,) = asked.output
+    later_steps = [result(7, "t_0000000a"), *answer_from(8, "20 °C")]
+    async with client(tmp_path, Script(query=waits, attaches=[later_steps], run=make_run("waiting"))) as (api, facade):
+        response = await api.responses.create(**ASK, tools=TOOLS)
+        (call,) = response.output
         assert call.type == "function_call"
         output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "20"}
         if by_id:
-            answer = await api.responses.create(model="helper", previous_response_id=asked.id, input=[output])
+            answer = await api.responses.create(model="helper", previous_response_id=response.id, input=[output])
         else:
             history: Any = [{"role": "user", "content": "How warm?"}, call.model_dump(exclude_none=True), output]
             answer = await api.responses.create(model="helper", input=history)
         submit, attach = facade.script.requests[1:]
-    assert (asked.status, call.name, call.arguments) == ("completed", "thermometer", '{"room":1}')
+    assert (response.status, call.name, call.arguments) == ("completed", "thermometer", '{"room":1}')
     assert (answer.id, answer.output_text) == (ID, "20 °C")
     assert (submit.tool_id, submit.payload, attach.last_seq) == ("t_0000000a", "20", 6)
 
 
 async def test_a_streamed_function_call_is_folded_by_the_official_client(tmp_path: Path) -> None:
     waits = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]
-    async with client(tmp_path, Script(query=waits, attaches=[waits], run=a_run("waiting"))) as (api, _):
+    async with client(tmp_path, Script(query=waits, attaches=[waits], run=make_run("waiting"))) as (api, _):
         async with api.responses.stream(**ASK, tools=TOOLS) as stream:
             folded = await stream.get_final_response()
         looked_at = await api.responses.retrieve(folded.id)
@@ -251,8 +251,8 @@ async def test_a_streamed_function_call_is_folded_by_the_official_client(tmp_pat
     assert [item.model_dump() for item in looked_at.output] == [call.model_dump(exclude={"parsed_arguments"})]
 
 
-async def test_what_broke_off_is_in_no_response_and_its_open_item_ends(tmp_path: Path) -> None:
-    script = Script(query=asked_again(), attaches=[asked_again()], run=a_run("waiting"))
+async def test_a_reset_attempt_is_in_no_response_and_its_open_item_is_closed(tmp_path: Path) -> None:
+    script = Script(query=make_retried_run(), attaches=[make_retried_run()], run=make_run("waiting"))
     async with client(tmp_path, script) as (api, facade), asyncio.timeout(50):
         async with api.responses.stream(**ASK, tools=TOOLS) as stream:
             events = [event async for event in stream]
@@ -264,10 +264,10 @@ async def test_what_broke_off_is_in_no_response_and_its_open_item_ends(tmp_path:
         assert [item.type for item in answer.output] == ["message", "function_call"]
         assert answer.output_text == "I look."
     added = [event.item.id for event in events if event.type == "response.output_item.added"]
-    done = [event.item for event in events if event.type == "response.output_item.done"]
-    assert [item.id for item in done] == added
+    items = [event.item for event in events if event.type == "response.output_item.done"]
+    assert [item.id for item in items] == added
     assert len(set(added)) == 4
-    lost: Any = done[1]
+    lost: Any = items[1]
     assert (lost.status, lost.content[0].text) == ("incomplete", "")
     assert [event.text for event in events if event.type == "response.output_text.done"] == ["", "I look."]
     assert [event["type"] for event in missed[0][:3]] == [
@@ -279,7 +279,7 @@ async def test_what_broke_off_is_in_no_response_and_its_open_item_ends(tmp_path:
     assert missed[1] == missed[0][3:]
 
 
-async def test_a_run_that_fails_says_so_in_its_stream(tmp_path: Path) -> None:
+async def test_a_failed_run_ends_its_stream_with_response_failed(tmp_path: Path) -> None:
     why = common_pb2.Failure(code="RATE_LIMITED", message="slow down")
     steps = [*opening(), delta(4, run_error=agent_pb2.RunError(run_id=RUN, error=why))]
     async with client(tmp_path, Script(query=steps)) as (api, _):
@@ -289,7 +289,7 @@ async def test_a_run_that_fails_says_so_in_its_stream(tmp_path: Path) -> None:
     assert (events[-1].response.error.code, events[-1].response.error.message) == ("rate_limit_exceeded", "slow down")
 
 
-async def test_a_refusal_behind_the_headers_is_an_error_event(tmp_path: Path) -> None:
+async def test_a_refusal_after_the_headers_is_an_error_event(tmp_path: Path) -> None:
     script = Script(query=[0.05, RateLimited("slow down")])
     async with client(tmp_path, script, Timing(heartbeat_s=0.01)) as (api, _):
         (event,) = [event async for event in await api.responses.create(**ASK, stream=True)]
@@ -297,17 +297,17 @@ async def test_a_refusal_behind_the_headers_is_an_error_event(tmp_path: Path) ->
     assert (event.code, event.message, event.sequence_number) == ("rate_limit_exceeded", "slow down", 0)
 
 
-@pytest.mark.parametrize(("error", "told"), [(NotFound("no such run"), ["not_found"]), (Overloaded("moved"), [])])
-async def test_coming_back_to_a_response_fails_only_for_good(
-    tmp_path: Path, error: HeadraceError, told: list[str]
+@pytest.mark.parametrize(("error", "codes"), [(NotFound("no such run"), ["not_found"]), (Overloaded("moved"), [])])
+async def test_resuming_a_response_reports_only_permanent_errors(
+    tmp_path: Path, error: HeadraceError, codes: list[str]
 ) -> None:
     async with client(tmp_path, Script(attaches=[[0.05, error]]), Timing(heartbeat_s=0.01)) as (_, facade):
         events = await events_of(facade, starting_after="7")
-    assert [event["code"] for event in events] == told
+    assert [event["code"] for event in events] == codes
     assert all(event["sequence_number"] == 7 for event in events)
 
 
-async def test_null_is_as_good_as_nothing(tmp_path: Path) -> None:
+async def test_null_fields_are_treated_as_absent(tmp_path: Path) -> None:
     nothing = dict.fromkeys(("type", "role", "content", "call_id", "name", "arguments", "output", "id", "status"))
     items: Any = [
         nothing | {"role": "user", "content": "How warm?"},
@@ -318,13 +318,13 @@ async def test_null_is_as_good_as_nothing(tmp_path: Path) -> None:
         await api.responses.create(input=items, extra_body={"model": None})
         (query,) = facade.script.requests
     assert (query.agent_key, query.message) == ("", "How warm?")
-    assert [(one.role, one.content, one.tool_call_id) for one in query.progress] == [
+    assert [(message.role, message.content, message.tool_call_id) for message in query.progress] == [
         ("assistant", "", ""),
         ("tool", "20", "c"),
     ]
 
 
-async def test_an_answer_that_was_cut_is_incomplete(tmp_path: Path) -> None:
+async def test_a_truncated_answer_is_incomplete(tmp_path: Path) -> None:
     end = delta(6, run_complete=agent_pb2.RunComplete(run_id=RUN, finish_reason="length"))
     async with client(tmp_path, Script(query=[*answering()[:-1], end])) as (api, _):
         answer = await api.responses.create(**ASK)
@@ -333,7 +333,7 @@ async def test_an_answer_that_was_cut_is_incomplete(tmp_path: Path) -> None:
     assert answer.incomplete_details.reason == "max_output_tokens"
 
 
-async def test_what_is_not_there_is_404(tmp_path: Path) -> None:
+async def test_a_missing_response_is_404(tmp_path: Path) -> None:
     async with client(tmp_path, Script(attaches=[[NotFound("no such run", runId=RUN)]])) as (api, _):
         with pytest.raises(openai.NotFoundError):
             await api.responses.retrieve("resp_nothing")
@@ -354,14 +354,14 @@ async def test_what_is_not_there_is_404(tmp_path: Path) -> None:
         ({"conversation": f"conv_{CHAT}", "previous_response_id": ID}, "conversation"),
     ],
 )
-async def test_what_cannot_be_asked_is_refused_by_name(tmp_path: Path, fields: Any, param: str) -> None:
-    async with client(tmp_path, Script(query=answering(), run=a_run("completed"))) as (api, _):
+async def test_an_invalid_request_is_refused_by_its_field(tmp_path: Path, fields: Any, param: str) -> None:
+    async with client(tmp_path, Script(query=answering(), run=make_run("completed"))) as (api, _):
         with pytest.raises(openai.BadRequestError) as caught:
             await api.responses.create(**(ASK | fields))
     assert caught.value.param == param
 
 
-async def test_items_of_an_input_list_keep_their_roles_and_the_calls_of_one_answer_are_one_message(
+async def test_input_items_keep_their_roles_and_adjacent_calls_form_one_message(
     tmp_path: Path,
 ) -> None:
     items: Any = [
@@ -377,23 +377,23 @@ async def test_items_of_an_input_list_keep_their_roles_and_the_calls_of_one_answ
     async with client(tmp_path, Script(query=thinking())) as (api, facade):
         await api.responses.create(model="helper", instructions="Speak French.", input=items)
         await api.responses.create(model="helper", input=[*items, {"role": "user", "content": "Sure?"}])
-        behind, before = facade.script.requests
-    assert [(earlier.role, earlier.content) for earlier in behind.history] == [
+        after, before = facade.script.requests
+    assert [(earlier.role, earlier.content) for earlier in after.history] == [
         ("system", "Speak French."),
         ("system", "Be brief."),
     ]
-    assert [(earlier.role, earlier.content) for earlier in behind.progress] == [
+    assert [(earlier.role, earlier.content) for earlier in after.progress] == [
         ("assistant", "I look."),
         ("tool", "Lyon"),
         ("tool", "12"),
     ]
-    assert [call.id for call in behind.progress[0].tool_calls] == ["fc!1", "fc!2"]
+    assert [call.id for call in after.progress[0].tool_calls] == ["fc!1", "fc!2"]
     assert [earlier.role for earlier in before.history] == ["system", "user", "assistant", "tool", "tool"]
-    assert (behind.message, before.message) == ("Where?", "Sure?")
+    assert (after.message, before.message) == ("Where?", "Sure?")
 
 
 @pytest.mark.parametrize(
-    ("call", "output", "name", "arguments", "told"),
+    ("call", "output", "name", "arguments", "content"),
     [
         ({"type": "function_call", "name": "f", "arguments": {"a": 1}}, "ok", "f", '{"a":1}', "ok"),
         ({"type": "custom_tool_call", "name": "patch", "input": "*** a"}, "ok", "patch", '{"input":"*** a"}', "ok"),
@@ -408,8 +408,8 @@ async def test_items_of_an_input_list_keep_their_roles_and_the_calls_of_one_answ
     ],
     ids=["json", "plain text", "shell", "search"],
 )
-async def test_items_that_a_program_keeps_of_other_tools_are_calls_or_left_out(
-    tmp_path: Path, call: Any, output: Any, name: str, arguments: str, told: str
+async def test_items_of_other_tool_types_become_calls_or_are_ignored(
+    tmp_path: Path, call: Any, output: Any, name: str, arguments: str, content: str
 ) -> None:
     items: Any = [
         {"type": "compaction", "encrypted_content": "x"},
@@ -422,12 +422,12 @@ async def test_items_that_a_program_keeps_of_other_tools_are_calls_or_left_out(
     async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
         await api.responses.create(model="helper", input=items)
         (query,) = facade.script.requests
-    (asked,) = query.progress[0].tool_calls
-    assert (asked.id, asked.name, asked.arguments) == ("c", name, arguments)
-    assert [(one.tool_call_id, one.content) for one in query.progress[1:]] == [("c", told)]
+    (tool_call,) = query.progress[0].tool_calls
+    assert (tool_call.id, tool_call.name, tool_call.arguments) == ("c", name, arguments)
+    assert [(message.tool_call_id, message.content) for message in query.progress[1:]] == [("c", content)]
 
 
-async def test_a_wrong_item_is_named(tmp_path: Path) -> None:
+async def test_an_invalid_input_item_is_named(tmp_path: Path) -> None:
     wrong = InvalidRequest.of("progress[0].toolCallId", "must be the id of an earlier call")
     items: Any = [
         {"role": "user", "content": "Where?"},

@@ -1,4 +1,4 @@
-"""Typed answers and forced tools by the official client; the orchestrator is scripted, all sockets are real."""
+"""Typed answers and forced tools through the official client; the orchestrator is scripted, all sockets are real."""
 
 import asyncio
 import gc
@@ -38,8 +38,8 @@ def complete(seq: int, output: str | None = PARIS, reason: str = "stop") -> Step
     return delta(seq, run_complete=end)
 
 
-def talking() -> list[Step]:
-    """A run that says something, calls a tool of its own, and answers in its form."""
+def make_run_with_text() -> list[Step]:
+    """Return a run that writes text, calls its own tool, and answers in the requested format."""
     half = len(PARIS) // 2
     return [
         *opening(),
@@ -50,19 +50,19 @@ def talking() -> list[Step]:
     ]
 
 
-def fenced() -> list[Step]:
+def make_fenced_run() -> list[Step]:
     return [*opening(), *block(4, BLOCK, "```json\n", PARIS, "\n```"), complete(9)]
 
 
-def taken_back() -> list[Step]:
+def make_reset_run() -> list[Step]:
     return [*opening(), *block(4, BLOCK, '{"city"'), reset(7, 3), *block(8, f"{RUN}_c_2", PARIS), complete(11)]
 
 
-RUNS = pytest.mark.parametrize("run", [talking(), fenced()], ids=["talks before", "in a fence"])
+RUNS = pytest.mark.parametrize("run", [make_run_with_text(), make_fenced_run()], ids=["talks before", "in a fence"])
 
 
 @RUNS
-async def test_a_completion_is_the_object_whole_and_streamed(tmp_path: Path, run: list[Step]) -> None:
+async def test_a_completion_returns_the_object_unstreamed_and_streamed(tmp_path: Path, run: list[Step]) -> None:
     pieces = 0
     async with client(tmp_path, Script(query=run)) as (api, facade):
         whole = await api.chat.completions.parse(**ASK, response_format=Place)
@@ -72,13 +72,13 @@ async def test_a_completion_is_the_object_whole_and_streamed(tmp_path: Path, run
             streamed = await stream.get_final_completion()
         query, _ = facade.script.requests
     assert whole.choices[0].message.parsed == streamed.choices[0].message.parsed == PLACE
-    assert pieces == (3 if run == talking() else 1), "what begins as JSON is streamed as it comes"
+    assert pieces == (3 if run == make_run_with_text() else 1), "what begins as JSON is streamed as it comes"
     assert json.loads(query.output_format.schema)["required"] == ["city", "people"]
     assert (query.output_format.name, query.output_format.strict) == ("Place", True)
 
 
 @RUNS
-async def test_a_response_is_the_object_whole_and_streamed(tmp_path: Path, run: list[Step]) -> None:
+async def test_a_response_returns_the_object_unstreamed_and_streamed(tmp_path: Path, run: list[Step]) -> None:
     async with client(tmp_path, Script(query=run)) as (api, facade):
         whole = await api.responses.parse(model="helper", input="Where?", text_format=Place)
         async with api.responses.stream(model="helper", input="Where?", text_format=Place) as stream:
@@ -88,8 +88,8 @@ async def test_a_response_is_the_object_whole_and_streamed(tmp_path: Path, run: 
     assert query.output_format.name == "Place"
 
 
-async def test_an_answer_that_was_taken_back_is_an_error_of_a_stream_alone(tmp_path: Path) -> None:
-    async with client(tmp_path, Script(query=taken_back())) as (api, _):
+async def test_a_reset_answer_fails_only_the_stream(tmp_path: Path) -> None:
+    async with client(tmp_path, Script(query=make_reset_run())) as (api, _):
         whole = await api.chat.completions.parse(**ASK, response_format=Place)
         with pytest.raises(openai.APIError, match="which a stream cannot take back"):
             async with api.chat.completions.stream(**ASK, response_format=Place) as stream:
@@ -97,9 +97,9 @@ async def test_an_answer_that_was_taken_back_is_an_error_of_a_stream_alone(tmp_p
     assert whole.choices[0].message.parsed == PLACE
 
 
-async def test_a_run_whose_answer_a_stream_cannot_take_back_is_cancelled(tmp_path: Path) -> None:
+async def test_a_reset_answer_in_a_stream_cancels_the_run(tmp_path: Path) -> None:
     form: Any = {"type": "json_schema", "json_schema": {"name": "place", "schema": Place.model_json_schema()}}
-    async with client(tmp_path, Script(query=[*taken_back()[:-1], asyncio.Event()])) as (api, facade):
+    async with client(tmp_path, Script(query=[*make_reset_run()[:-1], asyncio.Event()])) as (api, facade):
         stream = await api.chat.completions.create(**ASK, response_format=form, tools=TOOLS, stream=True)
         with pytest.raises(openai.APIError, match="which a stream cannot take back"):
             async for _ in stream:
@@ -108,7 +108,7 @@ async def test_a_run_whose_answer_a_stream_cannot_take_back_is_cancelled(tmp_pat
             await facade.script.cancelled.wait()
 
 
-async def test_a_long_answer_takes_time_in_proportion() -> None:
+async def test_a_long_answer_takes_time_linear_in_its_length() -> None:
     async def measure_cpu_s(deltas: int) -> float:
         async def say() -> AsyncGenerator[RunEvent]:
             block = Block("content", BLOCK, 1, ("", ""), is_answer=True)
@@ -119,17 +119,17 @@ async def test_a_long_answer_takes_time_in_proportion() -> None:
 
         gc.disable()  # the whole suite's objects are not this answer's
         begun_s = time.thread_time()
-        kept = [event async for event in keep_output(say(), is_stream=False)]
+        events = [event async for event in keep_output(say(), is_stream=False)]
         took_s = time.thread_time() - begun_s
         gc.enable()
-        assert sum(len(event.text) for event in kept if isinstance(event, TextAdded)) == 4 * deltas
+        assert sum(len(event.text) for event in events if isinstance(event, TextAdded)) == 4 * deltas
         return took_s
 
     await measure_cpu_s(1_000)
     assert await measure_cpu_s(16_000) < 8 * await measure_cpu_s(4_000), "a text is not joined anew with each delta"
 
 
-async def test_an_answer_that_was_cut_says_so(tmp_path: Path) -> None:
+async def test_a_truncated_answer_reports_the_length_limit(tmp_path: Path) -> None:
     cut = [*opening(), *block(4, BLOCK, '{"city": "Par'), complete(7, None, "length")]
     async with client(tmp_path, Script(query=cut)) as (api, _):
         with pytest.raises(openai.LengthFinishReasonError):
@@ -153,7 +153,7 @@ async def test_an_object_may_be_wanted_of_any_form_or_of_that_of_a_schema(
     tmp_path: Path, more: dict[str, Any], schema: Any
 ) -> None:
     form: Any = {"type": "json_object"} | more
-    async with client(tmp_path, Script(query=talking())) as (api, facade):
+    async with client(tmp_path, Script(query=make_run_with_text())) as (api, facade):
         answer = await api.chat.completions.create(**ASK, response_format=form)
         (query,) = facade.script.requests
     assert answer.choices[0].message.content == PARIS
@@ -168,7 +168,7 @@ async def test_an_object_may_be_wanted_of_any_form_or_of_that_of_a_schema(
         ({"type": "json_schema", "json_schema": {"name": "a", "schema": None}}, "response_format"),
     ],
 )
-async def test_a_form_that_is_none_is_refused_with_its_field(tmp_path: Path, form: Any, param: str) -> None:
+async def test_an_invalid_response_format_is_refused_by_its_field(tmp_path: Path, form: Any, param: str) -> None:
     async with client(tmp_path, Script()) as (api, _):
         with pytest.raises(openai.BadRequestError) as caught:
             await api.chat.completions.create(**ASK, response_format=form)
@@ -196,7 +196,9 @@ async def test_a_form_that_is_none_is_refused_with_its_field(tmp_path: Path, for
         ),
     ],
 )
-async def test_a_tool_choice_is_the_querys(tmp_path: Path, choice: Any, wanted: str, offered: list[str]) -> None:
+async def test_a_completions_tool_choice_reaches_the_query(
+    tmp_path: Path, choice: Any, wanted: str, offered: list[str]
+) -> None:
     fields: dict[str, Any] = {} if choice is None else {"tool_choice": choice, "parallel_tool_calls": False}
     async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
         await api.chat.completions.create(**ASK, tools=TOOLS, **fields)
@@ -205,7 +207,7 @@ async def test_a_tool_choice_is_the_querys(tmp_path: Path, choice: Any, wanted: 
     assert query.HasField("parallel_tool_calls") == (choice is not None)
 
 
-async def test_a_responses_tool_choice_is_the_querys(tmp_path: Path) -> None:
+async def test_a_responses_tool_choice_reaches_the_query(tmp_path: Path) -> None:
     tools: Any = [{"type": "function"} | FUNCTION]
     choice: Any = {"type": "function", "name": "thermometer"}
     async with client(tmp_path, Script(query=answering("x"))) as (api, facade):

@@ -1,4 +1,4 @@
-"""The OpenAPI document: valid, complete, and true of what the facade writes and reads."""
+"""The OpenAPI document is valid and complete, and matches what the facade reads and writes."""
 
 from pathlib import Path
 from typing import Any
@@ -25,16 +25,16 @@ def openapi() -> dict[str, Any]:
 
 
 def check(value: bytes, openapi: dict[str, Any], name: str) -> None:
-    """Raise unless `value` is as the schema says."""
+    """Raise unless `value` matches the schema."""
     schema = {"$ref": f"#/components/schemas/{name}", "components": openapi["components"]}
     jsonschema.Draft202012Validator(schema).validate(orjson.loads(value))
 
 
-def test_it_is_valid(openapi: dict[str, Any]) -> None:
+def test_the_document_is_valid(openapi: dict[str, Any]) -> None:
     validate(openapi)
 
 
-def test_every_route_is_there_with_its_comment(openapi: dict[str, Any]) -> None:
+def test_every_route_is_documented_with_its_comment(openapi: dict[str, Any]) -> None:
     for route in load_routes():
         operation = openapi["paths"][route.path][route.verb.lower()]
         assert operation["description"] == find_comment(route.rpc.full_name) != ""
@@ -42,7 +42,7 @@ def test_every_route_is_there_with_its_comment(openapi: dict[str, Any]) -> None:
     assert {"/healthz", "/readyz", "/openapi.json", "/v1/responses"} <= set(openapi["paths"])
 
 
-def test_the_failures_of_a_route_are_those_of_its_comment(openapi: dict[str, Any]) -> None:
+def test_a_route_documents_the_failures_named_in_its_comment(openapi: dict[str, Any]) -> None:
     query = openapi["paths"]["/api/query"]["post"]["responses"]
     assert "NOT_FOUND" in query["404"]["description"]
     assert "CHAT_BUSY" in query["409"]["description"]
@@ -50,7 +50,7 @@ def test_the_failures_of_a_route_are_those_of_its_comment(openapi: dict[str, Any
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_every_event_is_of_its_schema_full_or_empty(openapi: dict[str, Any], payload: str) -> None:
+def test_every_event_matches_its_schema_full_or_empty(openapi: dict[str, Any], payload: str) -> None:
     field = agent_pb2.AgentDelta.DESCRIPTOR.fields_by_name[payload]
     assert field.message_type is not None
     for inner in (fill_message(field.message_type, json="[1]"), None):
@@ -63,7 +63,7 @@ def test_every_event_is_of_its_schema_full_or_empty(openapi: dict[str, Any], pay
         check(sent.json, openapi, "AgentDelta")
 
 
-def test_every_request_is_of_its_schema_and_an_unknown_field_is_not(openapi: dict[str, Any]) -> None:
+def test_every_request_matches_its_schema_and_unknown_fields_do_not(openapi: dict[str, Any]) -> None:
     bodies = [route.rpc.input_type for route in load_routes() if route.has_body and not route.is_upload]
     assert bodies
     for kind in bodies:
@@ -73,7 +73,7 @@ def test_every_request_is_of_its_schema_and_an_unknown_field_is_not(openapi: dic
             check(orjson.dumps(body | {"wurst": 1}), openapi, kind.name)
 
 
-def test_a_field_with_two_names_is_given_by_one(openapi: dict[str, Any]) -> None:
+def test_a_field_with_two_names_is_accepted_under_exactly_one(openapi: dict[str, Any]) -> None:
     run = {"runId": "11111111-1111-4111-8111-111111111111"}
     for name in ("payload", "params"):
         check(orjson.dumps(run | {name: 1}), openapi, "SubmitRequest")
@@ -82,6 +82,6 @@ def test_a_field_with_two_names_is_given_by_one(openapi: dict[str, Any]) -> None
             check(orjson.dumps(run | given), openapi, "SubmitRequest")
 
 
-async def test_the_facade_serves_it(tmp_path: Path, openapi: dict[str, Any]) -> None:
+async def test_the_facade_serves_the_document(tmp_path: Path, openapi: dict[str, Any]) -> None:
     async with suite(tmp_path) as facade, facade.http.get("/openapi.json") as response:
         assert await response.json() == openapi

@@ -1,1 +1,1 @@
-"""Recorded runs on all adapters: what every reader of a run gives out, byte for byte."""
+"""Recorded runs on all adapters: each adapter's output, byte for byte."""

@@ -1,4 +1,4 @@
-"""What each reader of a run gives out: the facade's routes, read over sockets, and our own clients."""
+"""The output of each reader of a run: the facade's routes, read over sockets, and our own clients."""
 
 import io
 import json
@@ -36,7 +36,7 @@ Reader: TypeAlias = Callable[[Suite, RecordedRun], Awaitable[bytes]]
 
 
 def script_run(script: Script, run: RecordedRun, *, last_seq: int | None = None) -> None:
-    """Have the orchestrator give the run: live to Query, and after `last_seq` to Attach, live where that is None."""
+    """Script the orchestrator to send the run: live to Query; to Attach after `last_seq`, or live if that is None."""
     live: list[Step] = [*run.deltas, LEAVING_S]
     again: list[Step] = live if last_seq is None else [*run.tell_again(last_seq), LEAVING_S]
     script.query, script.attaches = live, [again]
@@ -77,9 +77,9 @@ async def read_json(facade: Suite, run: RecordedRun) -> bytes:
 
 
 def _ask_chat(*messages: Any, **fields: Any) -> dict[str, Any]:
-    asked = [{"role": "user", "content": "hi"}, *messages]
+    all_messages = [{"role": "user", "content": "hi"}, *messages]
     functions = {"tools": [{"type": "function", "function": FUNCTION}]}
-    return {"model": "helper", "messages": asked, "metadata": {"from": "tests"}} | functions | fields
+    return {"model": "helper", "messages": all_messages, "metadata": {"from": "tests"}} | functions | fields
 
 
 async def read_completion(facade: Suite, run: RecordedRun) -> bytes:
@@ -93,24 +93,24 @@ async def read_chunks(facade: Suite, run: RecordedRun) -> bytes:
 
 
 async def read_chunks_in_a_form(facade: Suite, run: RecordedRun) -> bytes:
-    """Of an answer that has to be JSON, which is kept back until it is."""
+    """Read an answer that must be JSON, which the facade holds back until it is complete."""
     script_run(facade.script, run)
     return await _post(facade, "/v1/chat/completions", _ask_chat(stream=True, response_format={"type": "json_object"}))
 
 
 async def read_chunks_after_results(facade: Suite, run: RecordedRun) -> bytes:
-    """Of a caller who brings the result of a function, called or not, and has the first half of the run."""
+    """Read the rest as a caller that sends a function's result and has the first half of the run."""
     script_run(facade.script, run, last_seq=run.middle_seq)
     # call_ids.CallId's form: the run, the call and the last event.
     call_id = f"call_{RUN.replace('-', '')}_0000000a_{run.middle_seq}"
     call = {"id": call_id, "type": "function", "function": {"name": "thermometer", "arguments": "{}"}}
-    told = {"role": "assistant", "content": None, "tool_calls": [call]}
+    assistant_message = {"role": "assistant", "content": None, "tool_calls": [call]}
     result = {"role": "tool", "tool_call_id": call_id, "content": "20"}
-    return await _post(facade, "/v1/chat/completions", _ask_chat(told, result, stream=True))
+    return await _post(facade, "/v1/chat/completions", _ask_chat(assistant_message, result, stream=True))
 
 
 def _follow(run: RecordedRun, facade: Suite, deltas: Sequence[agent_pb2.AgentDelta]) -> None:
-    """Have the orchestrator give the chat's runs: this one, a compaction, and another agent's run."""
+    """Script the orchestrator to send the chat's events: this run, a compaction, and another agent's run."""
     script_run(facade.script, run)
     followed = [agent_pb2.FollowDelta(cursor=f"3.{delta.seq}", run_id=RUN, delta=delta) for delta in deltas]
     between = agent_pb2.AgentDelta(compaction_fail=agent_pb2.CompactionFail(chat_id=CHAT, reason="NOTHING_TO_COMPACT"))
@@ -118,12 +118,12 @@ def _follow(run: RecordedRun, facade: Suite, deltas: Sequence[agent_pb2.AgentDel
 
 
 async def read_chunks_followed(facade: Suite, run: RecordedRun) -> bytes:
-    asked = _ask_chat(stream=True, metadata={"chat_id": CHAT})
-    del asked["tools"]
+    body = _ask_chat(stream=True, metadata={"chat_id": CHAT})
+    del body["tools"]
     _follow(run, facade, run.deltas)
-    whole = await _post(facade, "/v1/chat/completions", asked, Last_Event_ID="0.0")
+    whole = await _post(facade, "/v1/chat/completions", body, Last_Event_ID="0.0")
     _follow(run, facade, run.tell_again())
-    return whole + await _post(facade, "/v1/chat/completions", asked, Last_Event_ID=_find_middle_id(whole) or "0.0")
+    return whole + await _post(facade, "/v1/chat/completions", body, Last_Event_ID=_find_middle_id(whole) or "0.0")
 
 
 def _find_middle_id(answer: bytes) -> str:
@@ -159,20 +159,20 @@ def _ask_agui(**fields: Any) -> dict[str, Any]:
 
 
 async def read_agui(facade: Suite, run: RecordedRun) -> bytes:
-    """Read the run's stream; then come back after an event in its middle; then answer what it waits for."""
+    """Read the run's stream, resume after an event in its middle, then answer its gate."""
     script_run(facade.script, run, last_seq=0)
     facade.memory.state = STATE
-    told = await _post(facade, "/agui/helper", _ask_agui())
+    first_answer = await _post(facade, "/agui/helper", _ask_agui())
     facade.script.query = facade.script.attaches[0]
-    again = await _post(facade, "/agui/helper", _ask_agui(), Last_Event_ID=_find_middle_id(told) or "1")
+    again = await _post(facade, "/agui/helper", _ask_agui(), Last_Event_ID=_find_middle_id(first_answer) or "1")
     interrupts = [
         {"interruptId": interrupt["id"], "status": "cancelled"}
-        for event in _read_events(told)
+        for event in _read_events(first_answer)
         for interrupt in event.get("outcome", {}).get("interrupts", [])
     ]
     if not interrupts:
-        return told + again
-    return told + again + await _post(facade, "/agui/helper", _ask_agui(resume=interrupts))
+        return first_answer + again
+    return first_answer + again + await _post(facade, "/agui/helper", _ask_agui(resume=interrupts))
 
 
 def _read_events(answer: bytes) -> list[Any]:
@@ -204,7 +204,7 @@ async def read_a2a_stream(facade: Suite, run: RecordedRun) -> bytes:
 
 
 async def read_a2a_task(facade: Suite, run: RecordedRun) -> bytes:
-    """Send a message; get its task; answer it, where it waits."""
+    """Send a message, get its task, and answer it if it waits."""
     script_run(facade.script, run, last_seq=0)
     sent = await _post(facade, "/a2a/helper", _call_a2a("SendMessage", MESSAGE))
     found = await _post(facade, "/a2a/helper", _call_a2a("GetTask", {"id": RUN}))
@@ -233,8 +233,10 @@ async def read_a2a_context(facade: Suite, run: RecordedRun) -> bytes:
 async def read_a2a_grpc(facade: Suite, run: RecordedRun) -> bytes:
     script_run(facade.script, run)
     async with facade.http.get("/a2a") as response:
-        interfaces = [one for card in (await response.json())["agentCards"] for one in card["supportedInterfaces"]]
-    [address] = [one["url"] for one in interfaces if one["protocolBinding"] == "GRPC"]
+        interfaces = [
+            interface for card in (await response.json())["agentCards"] for interface in card["supportedInterfaces"]
+        ]
+    [address] = [interface["url"] for interface in interfaces if interface["protocolBinding"] == "GRPC"]
     part = a2a_pb2.Part(text="hi")
     message = a2a_pb2.Message(message_id="m", role=a2a_pb2.ROLE_USER, parts=[part])
     request = a2a_pb2.SendMessageRequest(tenant="helper", message=message)
@@ -264,22 +266,22 @@ async def read_mcp(facade: Suite, run: RecordedRun) -> bytes:
 
 
 async def read_mcp_session(facade: Suite, run: RecordedRun) -> bytes:
-    """As clients of a version with a handshake, whose user is asked in the call's stream."""
+    """Call as a client of a version with a handshake, whose user is asked in the call's stream."""
     script_run(facade.script, run)
     headers = {"MCP_Protocol_Version": "2025-06-18", "Mcp_Session_Id": f"hr-e-{'0' * 32}"} | HEADERS
     return await _post(facade, "/mcp", _call_tool(), **headers)
 
 
 async def read_mcp_task(facade: Suite, run: RecordedRun) -> bytes:
-    """As a client of the tasks extension; then the result of a task of 2025-11-25."""
+    """Get the task as a client of the tasks extension, then its result as version 2025-11-25 does."""
     script_run(facade.script, run, last_seq=0)
     params = {"taskId": RUN, "_meta": _declare(elicitation={}, extensions={TASKS: {}})}
     body = {"jsonrpc": "2.0", "id": 7, "method": "tasks/get", "params": params}
     headers = {"MCP_Protocol_Version": MODERN, "Mcp_Method": "tasks/get", "Mcp_Name": RUN} | HEADERS
     state = await _post(facade, "/mcp", body, **headers)
     headers = {"MCP_Protocol_Version": "2025-11-25", "Mcp_Session_Id": f"hr-e-{'0' * 32}"} | HEADERS
-    asked = {"jsonrpc": "2.0", "id": 8, "method": "tasks/result", "params": {"taskId": RUN}}
-    return state + await _post(facade, "/mcp", asked, **headers)
+    result_request = {"jsonrpc": "2.0", "id": 8, "method": "tasks/result", "params": {"taskId": RUN}}
+    return state + await _post(facade, "/mcp", result_request, **headers)
 
 
 def _show(view: View, events: Sequence[agent_pb2.AgentDelta]) -> None:
@@ -306,7 +308,7 @@ async def show_in_terminal(_: Suite, run: RecordedRun) -> bytes:
 
 
 def _cut(run: RecordedRun) -> list[agent_pb2.AgentDelta]:
-    """Return the events of a reader that was cut in the middle and attaches again."""
+    """Return the events of a reader that is cut off in the middle and attaches again."""
     return [*run.deltas[: len(run.deltas) // 2], *run.tell_again(run.middle_seq)]
 
 
@@ -320,10 +322,10 @@ async def read_text(_: Suite, run: RecordedRun) -> bytes:
         for delta in deltas:
             yield delta
 
-    rest = [run.tell_again(run.middle_seq)]
+    remaining = [run.tell_again(run.middle_seq)]
 
     async def attach(_: str, __: int) -> AsyncIterator[agent_pb2.AgentDelta]:
-        return play(rest.pop() if rest else [])
+        return play(remaining.pop() if remaining else [])
 
     pieces = [piece async for piece in RunStream(play(run.deltas)).text()]
     cut = RunStream(play(run.deltas[: len(run.deltas) // 2]), attach, reattach_s=0.001, run_id=RUN)

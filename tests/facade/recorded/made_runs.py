@@ -99,9 +99,9 @@ class RunMaker:
         start = self.make(f"{kind}_start", where, run_id=RUN, **{f"{kind}_id": block_id})
         if kind == "content":
             self._choose_answer(start.content_start)
-        said = [self.make(f"{kind}_delta", where, **{f"{kind}_id": block_id, "delta": piece}) for piece in pieces]
+        deltas = [self.make(f"{kind}_delta", where, **{f"{kind}_id": block_id, "delta": piece}) for piece in pieces]
         end = [self.make(f"{kind}_end", where, **{f"{kind}_id": block_id})]
-        return [start, *said, *(end if rng.random() < 0.95 else [])]
+        return [start, *deltas, *(end if rng.random() < 0.95 else [])]
 
     def _choose_answer(self, block: Any) -> None:
         block.ClearField("is_answer")
@@ -155,10 +155,10 @@ class RunMaker:
         kind = rng.choice(["approval", "form", "question", "credential", "client"])
         if kind == "client":
             return self._make_client_call(has_result=True)
-        *begun, result = self._make_call(where)
-        tool_id, opened = begun[0].tool_start.tool_id, self._open_gate(where, kind, begun[0].tool_start)
+        *call_events, result = self._make_call(where)
+        tool_id, opened = call_events[0].tool_start.tool_id, self._open_gate(where, kind, call_events[0].tool_start)
         gate_id = opened[-1].gate_open.gate_id
-        scene = [*begun, *opened]
+        scene = [*call_events, *opened]
         steps = rng.sample(["vote", "delegated", "asked_back", "claimed", "reminded"], rng.randint(0, 2))
         scene += [self.make("gate_step", where, gate_id=gate_id, step=step) for step in steps]
         if kind == "approval":
@@ -185,8 +185,8 @@ class RunMaker:
             opened.gate_open.ask.url = "https://example.org/authorize"
         if kind in ("form", "question"):
             opened.gate_open.result_schema = rng.choice(SCHEMAS)
-        asked = [self.make("approval_ask", where, approval_id=gate_id, tool_id=call.tool_id)]
-        return [*(asked if kind == "approval" else []), opened]
+        events = [self.make("approval_ask", where, approval_id=gate_id, tool_id=call.tool_id)]
+        return [*(events if kind == "approval" else []), opened]
 
     def _make_wait(self) -> Scene:
         """Return what a run waits for: gates, functions of its caller, or both."""
@@ -277,12 +277,12 @@ class RunMaker:
         return tracks
 
     def _interleave(self, tracks: Sequence[Sequence[Delta]]) -> Iterator[Delta]:
-        left = [[*track] for track in tracks if track]
-        while left:
-            track = self._random.choice(left)
+        remaining = [[*track] for track in tracks if track]
+        while remaining:
+            track = self._random.choice(remaining)
             for _ in range(min(len(track), self._random.randint(1, 4))):
                 yield track.pop(0)
-            left = [track for track in left if track]
+            remaining = [track for track in remaining if track]
 
     def make_unknown(self, where: dict[str, str]) -> Delta:
         """Return an event of a type that this version does not know."""
@@ -342,20 +342,20 @@ class RunMaker:
 
 
 def disturb_order(deltas: list[Delta], seed: int) -> list[Delta]:
-    """Return the events as no server sends them: some missing, told twice, or in another order; the start stays."""
-    rng, told = random.Random(seed), [*deltas]
+    """Return the events as no server sends them: some missing, repeated or reordered; the start stays in place."""
+    rng, disturbed = random.Random(seed), [*deltas]
     for _ in range(rng.randint(1, 4)):
-        at = rng.randrange(3, len(told)) if len(told) > 3 else len(told) - 1
+        at = rng.randrange(3, len(disturbed)) if len(disturbed) > 3 else len(disturbed) - 1
         match rng.choice(["drop", "repeat", "swap", "late"]):
             case "drop":
-                del told[at]
+                del disturbed[at]
             case "repeat":
-                told.insert(at, told[at])
+                disturbed.insert(at, disturbed[at])
             case "swap" if at > 3:
-                told[at - 1], told[at] = told[at], told[at - 1]
+                disturbed[at - 1], disturbed[at] = disturbed[at], disturbed[at - 1]
             case _:
-                told.append(told[at])
-    return told
+                disturbed.append(disturbed[at])
+    return disturbed
 
 
 def make_runs(count: int, odd_count: int) -> Iterator[RecordedRun]:

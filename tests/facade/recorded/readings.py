@@ -27,7 +27,7 @@ def list_runs() -> Sequence[RecordedRun]:
 
 
 async def read_runs(folder: Path, runs: Sequence[RecordedRun]) -> dict[str, dict[str, bytes]]:
-    """Return what each adapter gives out of each run; `folder` is for sockets."""
+    """Return each adapter's output for each run; `folder` is for sockets."""
     readings: dict[str, dict[str, bytes]] = {}
     for at in range(0, len(runs), BATCH):
         async with suite(folder, Script(publish=PUBLISH)) as facade:

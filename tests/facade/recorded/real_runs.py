@@ -1,7 +1,7 @@
-"""Runs that have happened: those of the examples' agents, and conversations that end oddly.
+"""Recorded runs of the examples' agents, and of conversations that end oddly.
 
-`real_runs.jsonl` has a run a line, its name and its events in their JSON form, where $R is the run, $C its chat, and a
-timestamp is left out.
+Each line of `real_runs.jsonl` is a run: its name and its events as JSON, without timestamps; $R stands for the run's id
+and $C for its chat's.
 """
 
 import json
@@ -36,8 +36,8 @@ def save_runs(runs: Mapping[str, Sequence[dict[str, Any]]]) -> None:
 def _format_runs(runs: Mapping[str, Sequence[dict[str, Any]]]) -> Iterable[str]:
     for name, events in runs.items():
         [start] = [event for event in events if event["type"] == "run.start"]
-        told = [{key: value for key, value in event.items() if key != "timestamp"} for event in events]
-        text = json.dumps([name, *told], ensure_ascii=False, separators=(",", ":"))
+        untimed = [{key: value for key, value in event.items() if key != "timestamp"} for event in events]
+        text = json.dumps([name, *untimed], ensure_ascii=False, separators=(",", ":"))
         for letter, id in (("R", start["runId"]), ("C", start["chatId"])):
             text = text.replace(id, f"${letter}").replace(id.replace("-", ""), f"${letter}")
         yield MILLISECONDS.sub(str(BEGAN_AT_MS), text)

@@ -1,4 +1,4 @@
-"""A recorded run, as gRPC gives it to readers: live, and told again to those that attach later."""
+"""A recorded run as gRPC sends it: live, and again to readers that attach later."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -39,12 +39,12 @@ class RecordedRun:
     def tell_again(self, last_seq: int = 0) -> list[Delta]:
         """Return what Attach gives after `last_seq` when the run has come to two thirds."""
         read = [delta for delta in self.deltas if delta.seq <= self.deltas[2 * len(self.deltas) // 3].seq]
-        rest = [*self.deltas[len(read) :]]
-        return [*_shorten(read, last_seq), *rest]
+        unread = [*self.deltas[len(read) :]]
+        return [*_shorten(read, last_seq), *unread]
 
 
 def number_events(deltas: Iterable[Delta]) -> list[Delta]:
-    """Number copies of the events. A reset's `from_seq` says how: 1 is of a new owner of the run, 0 of the same."""
+    """Number copies of the events. A reset with `from_seq` 1 is from a new owner of the run, with 0 from the same."""
     numbered: list[Delta] = []
     seq = 0
     for delta in deltas:
@@ -60,33 +60,33 @@ def number_events(deltas: Iterable[Delta]) -> list[Delta]:
 
 
 def _shorten(read: Sequence[Delta], last_seq: int) -> list[Delta]:
-    """Return the events after `last_seq`, their blocks whole, or as far as they have come."""
+    """Return the events after `last_seq`, with each block complete or up to its current state."""
     first, text, last = dict[str, Delta](), dict[str, str](), dict[str, Delta]()
-    told: list[Delta | str] = []
+    order: list[Delta | str] = []
     for delta in read:
         name = delta.WhichOneof("payload") or ""
         kind, _, part = name.partition("_")
         if kind not in KINDS or part not in ("start", "delta", "args", "end"):
-            told.append(delta)
+            order.append(delta)
             continue
         payload = getattr(delta, name)
         block_id = f"{kind} {getattr(payload, f'{kind}_id')}"
         if part == "start":
             first[block_id], text[block_id] = delta, ""
-            told.append(block_id)
+            order.append(block_id)
         text[block_id] = text.get(block_id, "") + getattr(payload, "delta", "")
         last[block_id] = delta
-    shown: list[Delta] = []
-    for one in told:
-        if isinstance(one, Delta):
-            shown += [one] if one.seq > last_seq else []
-        elif last[one].seq > last_seq:
-            shown += _retell(one.partition(" ")[0], first[one], text[one], last[one])
-    return shown
+    shortened: list[Delta] = []
+    for entry in order:
+        if isinstance(entry, Delta):
+            shortened += [entry] if entry.seq > last_seq else []
+        elif last[entry].seq > last_seq:
+            shortened += _retell(entry.partition(" ")[0], first[entry], text[entry], last[entry])
+    return shortened
 
 
 def _retell(kind: str, first: Delta, text: str, last: Delta) -> list[Delta]:
-    """Return a block that has ended as its snapshot, an open one as its start and one delta."""
+    """Return an ended block as its snapshot, and an open block as its start and one delta."""
     block_id: Any = getattr(getattr(first, f"{kind}_start"), f"{kind}_id")
     end = last.WhichOneof("payload") or ""
     piece = Delta(seq=last.seq, timestamp=last.timestamp)

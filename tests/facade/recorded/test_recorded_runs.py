@@ -1,4 +1,4 @@
-"""What every adapter gives out of recorded runs is what it was, byte for byte."""
+"""Every adapter's output for recorded runs is unchanged, byte for byte."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ batches = [
 
 
 @pytest.mark.parametrize("runs", batches)
-async def test_every_face_gives_out_what_it_did(tmp_path: Path, runs: Sequence[RecordedRun]) -> None:
+async def test_every_adapter_still_gives_its_recorded_output(tmp_path: Path, runs: Sequence[RecordedRun]) -> None:
     digests = load_digests()
     readings = await read_runs(tmp_path, runs)
     changed = [
@@ -41,12 +41,12 @@ async def test_every_face_gives_out_what_it_did(tmp_path: Path, runs: Sequence[R
     assert not changed, f"{len(changed)} have changed: {', '.join(changed[:20])}{HINT}"
 
 
-def test_every_run_and_face_has_a_digest() -> None:
+def test_every_run_and_adapter_has_a_digest() -> None:
     digests = load_digests()
     assert [*digests] == [run.name for run in list_runs()]
     assert {adapter for by_adapter in digests.values() for adapter in by_adapter} == {*READERS}
 
 
-def test_the_runs_have_every_event_type() -> None:
+def test_the_runs_contain_every_event_type() -> None:
     types = {delta.WhichOneof("payload") for run in list_runs() for delta in run.deltas}
     assert types == {field.name for field in agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields} | {None}

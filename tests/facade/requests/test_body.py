@@ -1,4 +1,4 @@
-"""Broken HTTP over real sockets: told to the caller, one INFO line, and nothing of it in the log."""
+"""Malformed HTTP over real sockets: the caller gets an error, and the log one INFO line without its content."""
 
 import asyncio
 import gzip
@@ -26,7 +26,7 @@ POST = b"POST /api/query HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nCon
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "wurst"])
-async def test_a_compressed_body_is_refused_by_name_however_it_is_made(tmp_path: Path, coding: str) -> None:
+async def test_a_compressed_body_is_refused_by_its_header(tmp_path: Path, coding: str) -> None:
     bodies = {"gzip": gzip.compress(b'{"message":"a"}'), "deflate": zlib.compress(b'{"message":"a"}')}
     body = bodies.get(coding, b"no such thing")
     with capture_logs() as lines:
@@ -50,7 +50,7 @@ async def test_a_compressed_body_is_refused_by_name_however_it_is_made(tmp_path:
         pytest.param(b"GET /secret HTTP/1.1\r\n\r\n", id="no host"),
     ],
 )
-async def test_broken_http_is_400_and_one_info_line_without_its_bytes(
+async def test_malformed_http_is_400_and_one_info_line_without_its_bytes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, sent: bytes
 ) -> None:
     with capture_logs() as lines:
@@ -71,7 +71,7 @@ async def test_broken_http_is_400_and_one_info_line_without_its_bytes(
         pytest.param(POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", id="never another chunk"),
     ],
 )
-async def test_a_body_that_does_not_end_is_408(sent: bytes) -> None:
+async def test_an_incomplete_body_times_out_with_408(sent: bytes) -> None:
     async def answer(request: web.Request) -> web.Response:
         return web.Response(body=await body.read_raw_body(request, timeout_s=0.1))
 
@@ -93,7 +93,7 @@ CHAT: Any = memory_pb2.GetChatRequest.DESCRIPTOR
 TOOLS: Any = tools_pb2.ListToolsRequest.DESCRIPTOR
 
 
-def test_a_whole_query_is_taken() -> None:
+def test_a_query_with_all_kinds_of_fields_is_decoded() -> None:
     body = (
         b'{"message":"hi\\n","params":{"id": 123456789012345678901234567890},"stream":false,"deepThink":-1,'
         b'"scene":{"url":"u"},"references":[{"id":"a","type":"file","name":"n","sizeBytes":9007199254740993,'
@@ -121,7 +121,7 @@ def test_a_whole_query_is_taken() -> None:
     ],
     ids=range(7),
 )
-def test_what_is_no_json_is_refused_with_its_place(body: bytes, rule: str) -> None:
+def test_invalid_json_is_refused_with_its_position(body: bytes, rule: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         decode_body(body, QUERY)
     assert caught.value.metadata["field"] == "body"
@@ -135,12 +135,12 @@ def test_a_message_survives_decoding_byte_for_byte(text: str) -> None:
 
 
 @pytest.mark.parametrize("descriptor", [route.rpc.input_type for route in load_routes()], ids=lambda kind: kind.name)
-def test_no_request_has_two_fields_of_one_name(descriptor: Descriptor) -> None:
+def test_no_request_has_two_fields_with_the_same_name(descriptor: Descriptor) -> None:
     by_name = map_fields(descriptor)
     assert {field.name for field in by_name.values()} == {field.name for field in descriptor.fields}
 
 
-def test_query_parameters_take_the_types_of_their_fields() -> None:
+def test_query_parameters_are_decoded_to_their_fields_types() -> None:
     message: Any = query_string.decode_parameters(
         query_string.parse_parameters("chatId=%E6%B0%B4&includeRawMessages=true"), CHAT
     )

@@ -1,5 +1,5 @@
-"""A long silent tool behind nginx as it comes, time scaled down: its 60 s without a byte are 1 s here, 15 s between
-heartbeats 0.25 s, ten minutes 2 s."""
+"""A long silent tool behind nginx with its defaults, on a smaller time scale: nginx's timeout of 60 s is 1 s here, the
+heartbeat interval of 15 s is 0.25 s, and ten minutes are 2 s."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ import pytest
 from headrace.errors import Interrupted
 from headrace.v1 import agent_pb2
 from tests.support.facade.fronts import Timing
-from tests.support.facade.scripted import RUN, Script, answering, complete, delta, frames_of, opening, suite
+from tests.support.facade.scripted import RUN, Script, answering, complete, delta, opening, read_all_frames, suite
 from tests.support.programs import run_to_end, starting
 
 CONFIG = """
@@ -35,7 +35,7 @@ SILENCE_S = 2.0
 
 @asynccontextmanager
 async def nginx(folder: Path, url: str) -> AsyncGenerator[aiohttp.ClientSession]:
-    """A session that reaches `url` through nginx with its defaults."""
+    """Yield a session that reaches `url` through nginx with its defaults."""
     program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin")
     if program is None:
         pytest.skip("nginx is not installed: streams behind it are NOT tested")
@@ -81,7 +81,7 @@ async def test_heartbeats_keep_a_silent_stream_open_behind_nginx(tmp_path: Path,
             with pytest.raises(aiohttp.ClientPayloadError):
                 await response.read()
             return
-        frames = await frames_of(response)
+        frames = await read_all_frames(response)
     assert [frame.id for frame in frames] == ["5", "6", None]
 
 
@@ -92,30 +92,30 @@ INSTALL_TIMEOUT_S = 600.0
 
 @pytest.fixture
 async def folder(tmp_path: Path) -> Path:
-    """A folder with the client in it."""
+    """Install the client into a folder and return it."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("Node is not installed: @microsoft/fetch-event-source is NOT tested")
     arguments = ("--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--prefix", str(tmp_path))
-    code, told = None, b"it took too long"
+    code, output = None, b"it took too long"
     with suppress(TimeoutError):
         command = ("npm", "install", *arguments, PACKAGE)
-        code, told, _ = await run_to_end(*command, cwd=tmp_path, stderr=STDOUT, timeout_s=INSTALL_TIMEOUT_S)
+        code, output, _ = await run_to_end(*command, cwd=tmp_path, stderr=STDOUT, timeout_s=INSTALL_TIMEOUT_S)
     if code != 0:
-        pytest.skip(f"npm cannot install: {PACKAGE} is NOT tested: {told.decode()[-300:]}")
+        pytest.skip(f"npm cannot install: {PACKAGE} is NOT tested: {output.decode()[-300:]}")
     shutil.copy(Path(__file__).with_name("fetch_event_source.mjs"), tmp_path)
     return tmp_path
 
 
-async def test_it_reads_a_query_and_resumes_a_run_where_it_was_cut(folder: Path) -> None:
+async def test_fetch_event_source_reads_a_query_and_resumes_a_cut_run(folder: Path) -> None:
     steps = answering(*PIECES)
     script = Script(query=steps, attaches=[[*steps[:6], Interrupted("cut")], steps[6:]])
     async with suite(folder, script) as facade:
-        code, told, _ = await run_to_end("node", "fetch_event_source.mjs", facade.url, RUN, cwd=folder, stderr=STDOUT)
-        asked = [request.last_seq for request in facade.script.requests if hasattr(request, "last_seq")]
-    assert code == 0, told.decode()
-    read = json.loads(told)
+        code, output, _ = await run_to_end("node", "fetch_event_source.mjs", facade.url, RUN, cwd=folder, stderr=STDOUT)
+        last_seqs = [request.last_seq for request in facade.script.requests if hasattr(request, "last_seq")]
+    assert code == 0, output.decode()
+    read = json.loads(output)
     for events in (read["query"], read["attach"]):
         assert [event["data"]["delta"] for event in events if event["data"]["type"] == "content.delta"] == PIECES
         assert [event["id"] for event in events] == [str(event["data"]["seq"]) for event in events]
         assert {event["event"] for event in events} == {"message"}
-    assert asked == [0, 6]
+    assert last_seqs == [0, 6]

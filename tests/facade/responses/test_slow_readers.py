@@ -1,4 +1,4 @@
-"""Clients that stop reading, over real sockets: what is kept for them, when they are left, what others notice."""
+"""Clients that stop reading, over real sockets: what is buffered, when they are disconnected, what others notice."""
 
 import asyncio
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 import structlog
 
 from tests.support.facade.fronts import Timing
-from tests.support.facade.scripted import CHAT, Script, answering, frames_of, opening, suite, text
-from tests.support.facade.slow_readers import PIECE_BYTES, Endless, deaf, make_post
+from tests.support.facade.scripted import CHAT, Script, answering, opening, read_all_frames, suite, text
+from tests.support.facade.slow_readers import PIECE_BYTES, Endless, make_post, stalled_client
 from tests.support.timing import within
 
 ASK = make_post("/api/query", b'{"message":"a"}')
@@ -16,9 +16,9 @@ SAID = b'"messages":[{"id":"u","role":"user","content":"a"}]'
 STREAM_BYTES_MAX = 8 << 20
 
 
-async def test_little_is_kept_for_a_client_that_does_not_read_and_others_go_on(tmp_path: Path) -> None:
+async def test_little_is_buffered_for_a_stalled_client_and_others_continue(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=Endless())) as facade:
-        with deaf(facade.url, ASK):
+        with stalled_client(facade.url, ASK):
             await facade.script.heard.wait()
             sent = -1
             while sent != facade.script.sent:
@@ -27,7 +27,7 @@ async def test_little_is_kept_for_a_client_that_does_not_read_and_others_go_on(t
             assert sent * PIECE_BYTES < STREAM_BYTES_MAX
             facade.script.query = answering("x")
             async with within(1), facade.http.post("/api/query", json={"message": "b"}) as response:
-                assert (await frames_of(response))[-1].data == b"[DONE]"
+                assert (await read_all_frames(response))[-1].data == b"[DONE]"
 
 
 @pytest.mark.parametrize(
@@ -39,10 +39,10 @@ async def test_little_is_kept_for_a_client_that_does_not_read_and_others_go_on(t
     ],
     ids=["events", "chat completions", "AG-UI"],
 )
-async def test_a_client_that_does_not_read_is_left_in_the_end(tmp_path: Path, sent: bytes) -> None:
+async def test_a_stalled_streaming_client_is_disconnected(tmp_path: Path, sent: bytes) -> None:
     script = Script(query=Endless(), publish=["ag-ui"])
     async with suite(tmp_path, script, timing=Timing(slow_reader_s=0.5)) as facade:
-        with deaf(facade.url, sent):
+        with stalled_client(facade.url, sent):
             await facade.script.heard.wait()
             async with asyncio.timeout(50):
                 await facade.script.closed.wait()
@@ -50,32 +50,32 @@ async def test_a_client_that_does_not_read_is_left_in_the_end(tmp_path: Path, se
         assert sent is not ASK or not facade.script.cancelled.is_set()
 
 
-async def test_a_client_that_waits_for_a_silent_run_is_not_taken_for_one_that_does_not_read(tmp_path: Path) -> None:
+async def test_a_client_waiting_for_a_silent_run_is_not_disconnected(tmp_path: Path) -> None:
     script = Script(query=[*opening(), 1.0, *answering("x")[3:]])
     async with (
         suite(tmp_path, script, timing=Timing(slow_reader_s=0.2)) as facade,
         facade.http.post("/api/query", json={"message": "a"}) as response,
     ):
-        assert (await frames_of(response))[-1].data == b"[DONE]"
+        assert (await read_all_frames(response))[-1].data == b"[DONE]"
 
 
-async def test_a_client_that_does_not_read_a_whole_answer_is_left_in_the_end(tmp_path: Path) -> None:
-    asked = f"GET /api/chat?chatId={CHAT} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+async def test_a_client_stalled_in_an_unstreamed_answer_is_disconnected(tmp_path: Path) -> None:
+    request = f"GET /api/chat?chatId={CHAT} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     with structlog.testing.capture_logs() as logged:
         async with suite(tmp_path, timing=Timing(slow_reader_s=0.5)) as facade:
             facade.memory.chat.events.append(text(1, "x" * (16 << 20)))
-            with deaf(facade.url, asked):
+            with stalled_client(facade.url, request):
                 async with within(20):
                     while not any(line["event"] == "slow reader dropped" for line in logged):
                         await asyncio.sleep(0.05)
 
 
-async def test_a_client_that_takes_a_whole_answer_slowly_has_it_in_the_end(tmp_path: Path) -> None:
+async def test_a_slow_client_receives_an_unstreamed_answer_in_full(tmp_path: Path) -> None:
     async with suite(tmp_path, timing=Timing(slow_reader_s=0.3)) as facade:
         facade.memory.chat.events.append(text(1, "x" * (16 << 20)))
-        got = 0
+        received = 0
         async with within(50), facade.http.get("/api/chat", params={"chatId": CHAT}) as response:
             async for piece in response.content.iter_chunked(1 << 18):
-                got += len(piece)
+                received += len(piece)
                 await asyncio.sleep(0.02)
-    assert got > 16 << 20
+    assert received > 16 << 20

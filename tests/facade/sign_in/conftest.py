@@ -1,4 +1,4 @@
-"""A facade at which people sign in, before a suite with two tenants, and a browser without a screen."""
+"""A facade where users sign in, in front of a suite with two tenants, and a scripted browser."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -66,8 +66,8 @@ def opening(suite: TenantSuite) -> OpenOffice:
             address = await stack.enter_async_context(facade.serve(config, peers))
             if is_behind:
                 addresses = {name: suite.addresses[name] for name in PEERS}
-                shown = {"HEADRACE_AUTH": "api_key", "HEADRACE_INTERNAL_TOKEN": trusting.internal_token}
-                fronting = gateway(addresses, Timing(), shown, FACADE_ADDRESS=address)
+                env = {"HEADRACE_AUTH": "api_key", "HEADRACE_INTERNAL_TOKEN": trusting.internal_token}
+                fronting = gateway(addresses, Timing(), env, FACADE_ADDRESS=address)
                 address = (await stack.enter_async_context(fronting)).removeprefix("http://")
             http = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()))
             async with asyncio.timeout(120):

@@ -1,4 +1,4 @@
-"""Chromium, the console and a provider that is not ours: sign in, work, be asked for again, sign out."""
+"""Chromium, the console and a third-party provider: sign in, work, sign in again, sign out."""
 
 import asyncio
 from asyncio.subprocess import PIPE
@@ -11,7 +11,7 @@ from playwright.async_api import Browser, Page, Request, expect
 
 from tests.support.clients.catalogue import ENVIRONMENTS, ROOT
 from tests.support.clients.network import find_free_port
-from tests.support.console.page import TEST_S, WAIT_MS, watched
+from tests.support.console.page import TEST_S, WAIT_MS, collect_errors
 from tests.support.programs import starting
 from tests.support.sign_in.office import OpenOffice
 
@@ -32,14 +32,14 @@ async def serving_site(folder: Path, public_url: str) -> AsyncGenerator[str]:
 
 
 async def log_in(page: Page) -> None:
-    """Show the provider who one is."""
+    """Log in at the provider."""
     await page.fill("[name=username]", "ada")
     await page.fill("[name=password]", "lovelace")
     await page.get_by_role("button", name="Log in").click()
 
 
 @pytest.mark.nightly
-async def test_a_person_signs_in_and_out_at_anothers_provider(
+async def test_a_user_signs_in_and_out_at_a_third_party_provider(
     opening: OpenOffice, browser: Browser, tmp_path: Path
 ) -> None:
     port = find_free_port()
@@ -60,7 +60,7 @@ async def test_a_person_signs_in_and_out_at_anothers_provider(
     ):
         context.set_default_timeout(WAIT_MS)
         page = await context.new_page()
-        problems = watched(page)
+        problems = collect_errors(page)
         sent: list[Request] = []
         page.on("request", lambda request: sent.append(request))
         await page.goto(f"{public_url}/#page=limits")

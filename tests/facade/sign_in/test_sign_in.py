@@ -1,4 +1,4 @@
-"""A person signs in, works, is asked for again, and signs out; and what a thief or a lying provider gets."""
+"""A user signs in, works, signs in again and signs out; and what a thief or a dishonest provider achieves."""
 
 import asyncio
 from pathlib import Path
@@ -21,7 +21,7 @@ ROLES = {"jwt_role_scopes": "platform: operate read_content; security: admin"}
 
 
 @pytest.mark.parametrize("is_behind", [False, True], ids=["embedded", "gateway"])
-async def test_a_person_signs_in_works_and_signs_out(is_behind: bool, opening: OpenOffice) -> None:
+async def test_a_user_signs_in_calls_the_api_and_signs_out(is_behind: bool, opening: OpenOffice) -> None:
     async with opening(auth=ROLES, is_behind=is_behind) as office:
         office.provider.claims = {"roles": ["platform", "staff"]}
         browser = office.open_browser()
@@ -33,8 +33,8 @@ async def test_a_person_signs_in_works_and_signs_out(is_behind: bool, opening: O
         assert set(whose["scopes"]) == {"ask", "answer", "operate", "read_content"}
         session = (await browser.send("/auth/session")).json["data"]["session"]
         assert (session["user"], session["tenant"], session["canRefresh"]) == ("ada", "acme", True)
-        ended = await browser.send("/auth/sign-out", "POST", Origin=PUBLIC)
-        url = urlsplit(ended.json["data"]["url"])
+        signed_out = await browser.send("/auth/sign-out", "POST", Origin=PUBLIC)
+        url = urlsplit(signed_out.json["data"]["url"])
         assert f"{url.scheme}://{url.netloc}{url.path}" == f"{office.provider.url}/end"
         assert parse_qs(url.query)["post_logout_redirect_uri"] == [f"{PUBLIC}/"]
         assert office.provider.revoked == ["refresh-2"]
@@ -42,7 +42,7 @@ async def test_a_person_signs_in_works_and_signs_out(is_behind: bool, opening: O
         assert (await browser.send("/api/identity")).status == 401
 
 
-async def test_cookies_are_for_this_host_and_no_script(opening: OpenOffice) -> None:
+async def test_cookies_are_host_only_and_http_only(opening: OpenOffice) -> None:
     async with opening(public_url="https://agents.example") as office:
         browser = office.open_browser()
         there = await browser.send("/auth/sign-in")
@@ -62,7 +62,7 @@ async def test_cookies_are_for_this_host_and_no_script(opening: OpenOffice) -> N
         assert "ada" not in browser.cookies[SESSION]
 
 
-async def test_a_code_is_good_once_and_in_the_browser_that_has_asked(opening: OpenOffice) -> None:
+async def test_a_code_is_accepted_once_and_only_in_the_browser_that_requested_it(opening: OpenOffice) -> None:
     async with opening() as office:
         browser, thief = office.open_browser(), office.open_browser()
         back = await browser.begin()
@@ -71,9 +71,9 @@ async def test_a_code_is_good_once_and_in_the_browser_that_has_asked(opening: Op
         assert "This sign-in was not started in this browser" in stolen.text
         await thief.begin()
         assert (await thief.send(back)).status == 401  # with a sign-in of its own, whose state is another
-        kept = dict(browser.cookies)
+        saved_cookies = dict(browser.cookies)
         assert (await browser.send(back)).status == 303
-        browser.cookies = kept
+        browser.cookies = saved_cookies
         again = await browser.send(back)
         assert again.status == 401
         assert "does not take this sign-in" in again.text
@@ -98,7 +98,7 @@ async def test_a_code_is_good_once_and_in_the_browser_that_has_asked(opening: Op
     ],
     ids=repr,
 )
-async def test_an_id_token_that_is_not_for_us_opens_nothing(claims: dict[str, Any], opening: OpenOffice) -> None:
+async def test_an_id_token_for_another_client_starts_no_session(claims: dict[str, Any], opening: OpenOffice) -> None:
     async with opening() as office:
         office.provider.claims = claims
         browser = office.open_browser()
@@ -109,7 +109,7 @@ async def test_an_id_token_that_is_not_for_us_opens_nothing(claims: dict[str, An
         assert SESSION not in browser.cookies
 
 
-async def test_what_else_a_provider_may_answer(opening: OpenOffice) -> None:
+async def test_bad_keys_denials_and_outages_of_the_provider_start_no_session(opening: OpenOffice) -> None:
     async with opening() as office:
         browser = office.open_browser()
         office.provider.key = EC  # published is another
@@ -133,7 +133,9 @@ async def test_what_else_a_provider_may_answer(opening: OpenOffice) -> None:
     [{"issuer": "https://another.example"}, {"token_endpoint": "http://login.example/token"}, {"jwks_uri": None}],
     ids=repr,
 )
-async def test_a_provider_that_describes_another_is_not_asked(description: dict[str, Any], opening: OpenOffice) -> None:
+async def test_a_provider_with_an_invalid_discovery_document_is_not_used(
+    description: dict[str, Any], opening: OpenOffice
+) -> None:
     async with opening() as office:
         office.provider.description = description
         answer = await office.open_browser().send("/auth/sign-in")
@@ -141,7 +143,7 @@ async def test_a_provider_that_describes_another_is_not_asked(description: dict[
         assert office.provider.grants == []
 
 
-async def test_a_session_is_refreshed_with_the_roles_of_now_and_once_for_all_tabs(opening: OpenOffice) -> None:
+async def test_a_refresh_takes_the_current_roles_and_serves_all_tabs(opening: OpenOffice) -> None:
     async with opening(auth=ROLES, session_refresh_s=1.0) as office:
         browser = office.open_browser()
         await browser.sign_in()
@@ -150,7 +152,7 @@ async def test_a_session_is_refreshed_with_the_roles_of_now_and_once_for_all_tab
                 await asyncio.sleep(0.05)
         assert (answer.status, answer.json["error"]["code"]) == (401, "CREDENTIAL_ENDED")
         office.provider.claims = {"roles": ["security"]}
-        kept = dict(browser.cookies)
+        saved_cookies = dict(browser.cookies)
         first, second = [
             answer.json["data"]["session"]
             for answer in await asyncio.gather(*(browser.send("/auth/refresh", "POST") for _ in range(2)))
@@ -158,7 +160,7 @@ async def test_a_session_is_refreshed_with_the_roles_of_now_and_once_for_all_tab
         assert first["ends"] == second["ends"]
         assert office.provider.grants == ["authorization_code", "refresh_token"]
         assert "admin" in (await browser.whose())["scopes"]
-        browser.cookies = kept  # a tab whose answer was lost
+        browser.cookies = saved_cookies  # a tab whose answer was lost
         assert (await browser.send("/auth/refresh", "POST")).status == 200
         office.provider.refresh_tokens.clear()
         refused = await browser.send("/auth/refresh", "POST")
@@ -166,7 +168,7 @@ async def test_a_session_is_refreshed_with_the_roles_of_now_and_once_for_all_tab
         assert SESSION not in browser.cookies
 
 
-async def test_a_provider_that_is_away_ends_no_session(opening: OpenOffice) -> None:
+async def test_an_unavailable_provider_ends_no_session(opening: OpenOffice) -> None:
     async with opening() as office:
         browser = office.open_browser()
         await browser.sign_in()
@@ -195,25 +197,25 @@ async def test_without_a_refresh_token_a_session_ends_with_its_id_token(opening:
 
 
 @pytest.mark.parametrize("is_behind", [False, True], ids=["embedded", "gateway"])
-async def test_a_session_is_for_the_consoles_own_pages(is_behind: bool, opening: OpenOffice) -> None:
+async def test_a_session_is_valid_only_for_the_consoles_own_pages(is_behind: bool, opening: OpenOffice) -> None:
     async with opening(is_behind=is_behind) as office:
         browser = office.open_browser()
         await browser.sign_in()
         for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site", "Origin": PUBLIC}):
             assert (await browser.send("/api/identity", **headers)).status == 403
             assert (await browser.send("/auth/sign-out", "POST", **headers)).status == 403
-            asked = await browser.send("/api/query", "POST", {"message": "hi"}, **headers)
-            assert asked.status == 403
+            response = await browser.send("/api/query", "POST", {"message": "hi"}, **headers)
+            assert response.status == 403
         for path in ("/v1/models", "/mcp"):
             assert (await browser.send(path)).status == 401
-        asked = await browser.send("/api/query", "POST", {"message": "hi", "agentKey": "plain"}, Origin=PUBLIC)
-        assert (asked.status, "one " in asked.text) == (200, True)
+        response = await browser.send("/api/query", "POST", {"message": "hi", "agentKey": "plain"}, Origin=PUBLIC)
+        assert (response.status, "one " in response.text) == (200, True)
         assert (await browser.send("/api/identity", X_API_Key="wrong")).status == 401  # what is shown counts
-        shown = (await browser.send("/api/identity", X_API_Key=KEYS[ADA])).json["data"]
-        assert "admin" in shown["scopes"]
+        identity = (await browser.send("/api/identity", X_API_Key=KEYS[ADA])).json["data"]
+        assert "admin" in identity["scopes"]
 
 
-async def test_cookies_of_others_are_none(opening: OpenOffice) -> None:
+async def test_forged_or_misused_cookies_are_refused(opening: OpenOffice) -> None:
     async with opening(session_keys=OLD_KEY) as office:
         browser = office.open_browser()
         await browser.sign_in()
@@ -233,7 +235,7 @@ async def test_cookies_of_others_are_none(opening: OpenOffice) -> None:
         assert (await browser.send("/api/identity")).status == 401
 
 
-async def test_a_facade_without_a_provider_says_so(opening: OpenOffice) -> None:
+async def test_a_facade_without_a_provider_offers_no_sign_in(opening: OpenOffice) -> None:
     async with opening(oidc_issuer="") as office:
         browser = office.open_browser()
         assert (await browser.send("/auth/session")).json["data"] == {"signIn": False}
@@ -255,7 +257,7 @@ async def test_a_facade_without_a_provider_says_so(opening: OpenOffice) -> None:
         ({"session_refresh_s": 0.0}, "HEADRACE_FACADE_SESSION_REFRESH_S"),
     ],
 )
-async def test_settings_that_cannot_be_are_named(changed: dict[str, Any], problem: str) -> None:
+async def test_invalid_sign_in_settings_are_named(changed: dict[str, Any], problem: str) -> None:
     given: dict[str, Any] = {
         "oidc_issuer": "https://login.example",
         "oidc_client_id": "console",
@@ -269,7 +271,7 @@ async def test_settings_that_cannot_be_are_named(changed: dict[str, Any], proble
 
 
 @pytest.mark.parametrize("scopes", ["ops", "ops:", "ops: everything", "two words: ask"])
-async def test_scopes_of_roles_that_cannot_be_are_named(scopes: str, tmp_path: Path) -> None:
+async def test_invalid_role_scopes_are_named(scopes: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="HEADRACE_AUTH_JWT_ROLE_SCOPES"):
         AuthSettings(jwt_role_scopes=scopes)
     assert AuthSettings(jwt_role_scopes="a: ask;").role_scopes == {"a": frozenset({"ask"})}

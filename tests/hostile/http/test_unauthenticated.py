@@ -1,4 +1,4 @@
-"""What HTTP without a credential costs a facade, whatever it is, and what an honest stream sees of it."""
+"""The cost of any HTTP without a credential to a facade, and its effect on an honest stream."""
 
 import asyncio
 from itertools import product
@@ -25,9 +25,11 @@ IN_CHECK = {("many headers", "embedded"), ("requests", "embedded"), ("slow heads
 
 
 @pytest.mark.parametrize(("name", "which"), check_only(product([*ATTACKS, *SLOW], FACADES), kept=IN_CHECK))
-async def test_a_stranger_costs_little_and_an_honest_stream_goes_on(tmp_path: Path, name: str, which: str) -> None:
-    async with asyncio.timeout(TEST_TIMEOUT_S), facade(tmp_path, which) as one:
-        cost = await try_attack(one, name, ATTACK_S)
+async def test_an_unauthenticated_client_costs_little_and_an_honest_stream_continues(
+    tmp_path: Path, name: str, which: str
+) -> None:
+    async with asyncio.timeout(TEST_TIMEOUT_S), facade(tmp_path, which) as victim:
+        cost = await try_attack(victim, name, ATTACK_S)
     cpu_s_max = 0.2 + OTHER_WORK * cost.elapsed_s + cost.connections * CPU_S_PER_CONNECTION
     cpu_s_max += cost.bytes_sent * measure_mb_s() * (PARSINGS_MAX_OF_A_PIECE if name in SLOW else PARSINGS_MAX / 1e6)
     assert cost.is_whole, cost

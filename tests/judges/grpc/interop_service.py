@@ -1,4 +1,4 @@
-"""grpc.testing.TestService, as grpc's page of interop tests describes it, on our server.
+"""grpc.testing.TestService as described by grpc's page of interop tests, on our server.
 
 https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md
 """
@@ -22,7 +22,7 @@ STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class Contract:
-    """The service's methods and messages, made of its descriptors."""
+    """The service's methods and messages, from its descriptors."""
 
     def __init__(self, descriptors: bytes) -> None:
         self._pool = descriptor_pool.DescriptorPool()
@@ -99,18 +99,18 @@ class InteropService:
                 yield answer
 
     async def _answer(self, request: Any) -> AsyncGenerator[Any]:
-        for asked in request.response_parameters:
-            await asyncio.sleep(asked.interval_us / 1e6)
-            payload = self._contract.make_payload(asked.size)
+        for parameters in request.response_parameters:
+            await asyncio.sleep(parameters.interval_us / 1e6)
+            payload = self._contract.make_payload(parameters.size)
             yield self._contract.make("StreamingOutputCallResponse", payload=payload)
 
 
 async def _echo_metadata(context: Any) -> None:
-    said = dict(context.invocation_metadata())
-    if ECHO_INITIAL in said:
-        await context.send_initial_metadata([(ECHO_INITIAL, said[ECHO_INITIAL])])
-    if ECHO_TRAILING in said:
-        context.set_trailing_metadata([(ECHO_TRAILING, said[ECHO_TRAILING])])
+    metadata = dict(context.invocation_metadata())
+    if ECHO_INITIAL in metadata:
+        await context.send_initial_metadata([(ECHO_INITIAL, metadata[ECHO_INITIAL])])
+    if ECHO_TRAILING in metadata:
+        context.set_trailing_metadata([(ECHO_TRAILING, metadata[ECHO_TRAILING])])
 
 
 async def _echo_status(request: Any, context: Any) -> None:

@@ -1,4 +1,4 @@
-"""grpc's interop cases and honest load: grpc-go's client calls our server, and our client calls grpc-go's server."""
+"""grpc's interop cases and normal load: grpc-go's client calls our server, and our client calls grpc-go's server."""
 
 import asyncio
 from asyncio.subprocess import PIPE, STDOUT
@@ -48,7 +48,7 @@ secured = pytest.mark.parametrize("is_secured", [False, True], ids=["plain", "mu
 
 @pytest.fixture
 def files(is_secured: bool, tmp_path: Path) -> Files | None:
-    """Certificate, key and authority of both ends; None without TLS."""
+    """Return the certificate, key and CA of both ends; None without TLS."""
     return Authority(tmp_path).issue("judge") if is_secured else None
 
 
@@ -72,22 +72,20 @@ def list_paths(files: Files | None) -> tuple[str, ...]:
 
 
 async def run_case(judge: Path, address: str, case: str, files: Files | None = None) -> None:
-    code, said, _ = await run_to_end(judge, "client", address, case, *list_paths(files), stderr=STDOUT)
-    assert code == 0, said.decode()
+    code, output, _ = await run_to_end(judge, "client", address, case, *list_paths(files), stderr=STDOUT)
+    assert code == 0, output.decode()
 
 
 @secured
 @pytest.mark.parametrize("case", CLIENTS_CASES)
-async def test_our_server_serves_grpc_gos_client(
+async def test_our_server_passes_grpc_gos_client_cases(
     judge: Path, contract: Contract, case: str, files: Files | None
 ) -> None:
     async with asyncio.timeout(TEST_TIMEOUT_S), serving(InteropService(contract), files) as address:
         await run_case(judge, address, case, files)
 
 
-async def test_no_call_of_grpc_gos_client_fails_when_its_connections_are_closed_for_their_age(
-    judge: Path, contract: Contract
-) -> None:
+async def test_grpc_gos_calls_survive_connections_closed_for_their_age(judge: Path, contract: Contract) -> None:
     service = InteropService(contract)
     async with asyncio.timeout(TEST_TIMEOUT_S), serving(service, connection_age_s=0.005) as address:
         await run_case(judge, address, "rpc_soak")
@@ -103,7 +101,7 @@ SPECIAL_MESSAGE = "\t\ntest with whitespace\r\nand Unicode BMP â˜º and non-BMP ð
 
 
 class Caller:
-    """TestService's methods, over a channel of ours."""
+    """TestService's methods over our channel."""
 
     def __init__(self, contract: Contract, channel: grpc.aio.Channel) -> None:
         self._contract = contract
@@ -145,7 +143,7 @@ class Caller:
 
 @asynccontextmanager
 async def calling(judge: Path, contract: Contract, files: Files | None = None) -> AsyncGenerator[Caller]:
-    """A caller of grpc-go's server."""
+    """Yield a caller of grpc-go's server."""
     context = None if files is None else Certificates(files.cert, files.key, files.ca).get_client_context
     async with starting(judge, "serve", *list_paths(files), stdout=PIPE) as server:
         assert server.stdout is not None
@@ -268,7 +266,7 @@ SERVERS_CASES: tuple[Callable[[Caller], Awaitable[None]], ...] = (
 
 @secured
 @pytest.mark.parametrize("case", SERVERS_CASES, ids=lambda case: case.__name__)
-async def test_our_client_calls_grpc_gos_server(
+async def test_our_client_passes_the_cases_against_grpc_gos_server(
     judge: Path, contract: Contract, case: Callable[[Caller], Awaitable[None]], files: Files | None
 ) -> None:
     async with asyncio.timeout(TEST_TIMEOUT_S), calling(judge, contract, files) as caller:

@@ -1,5 +1,5 @@
-"""The console's Markdown, judged by the examples of CommonMark's specification: each is drawn within a bound, and what
-its reference shows is shown. How it looks is not judged.
+"""The console's Markdown, judged by the examples of CommonMark's specification: each is drawn within a time limit and
+shows the content of its reference. Its appearance is not judged.
 """
 
 import json
@@ -28,7 +28,7 @@ EXPECTED = {"25, Entity and numeric character references": "names of references 
 
 
 class Drawing:
-    """The program that draws examples, and what it prints."""
+    """The program that draws examples, and its output."""
 
     def __init__(self, program: subprocess.Popen[str]) -> None:
         self.program = program
@@ -42,7 +42,7 @@ class Drawing:
         self._lines.put(None)
 
     def read_line(self) -> dict[str, Any] | None:
-        """The next line, nothing at the end; raises queue.Empty when there is none in time."""
+        """Return the next line, None at the end; raise queue.Empty when none comes in time."""
         line = self._lines.get(timeout=DRAWN_S)
         return None if line is None else json.loads(line)
 
@@ -59,7 +59,7 @@ def drawing(examples: str, first: int) -> Generator[Drawing]:
 
 
 def judge(examples: str = "") -> dict[str, str]:
-    """Draw examples of a file, or those of the specification; returns what is wrong, nothing for those that hold."""
+    """Draw the examples of a file or of the specification; return the problems, none for those that pass."""
     problems: dict[str, str] = {}
     is_over = False
     while not is_over:
@@ -78,7 +78,7 @@ def judge(examples: str = "") -> dict[str, str]:
     return problems
 
 
-def test_each_example_ends_and_shows_its_text() -> None:
+def test_each_example_finishes_and_shows_its_text() -> None:
     problems = judge()
     assert len(problems) == EXAMPLES
     wrong = {name: problem for name, problem in problems.items() if problem}
@@ -87,7 +87,7 @@ def test_each_example_ends_and_shows_its_text() -> None:
 
 
 @pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.nightly)])
-def test_a_text_in_pieces_is_drawn_as_the_whole(count: int) -> None:
+def test_text_in_pieces_renders_like_the_whole_text(count: int) -> None:
     packages = find_npm_environment("markdown", HERE / "package.json")
     command = [str(NODE), str(HERE / "fuzz.mjs"), str(packages), str(MODULE), str(count), "46"]
     assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=1200).stdout == ""
@@ -102,7 +102,7 @@ def test_a_text_in_pieces_is_drawn_as_the_whole(count: int) -> None:
         ("uplot.js", "uplot/dist/uPlot.iife.min.js", "\nexport default uPlot;"),
     ],
 )
-def test_the_libraries_are_as_published(file: str, published: str, added: str) -> None:
+def test_the_vendored_libraries_equal_the_published_ones(file: str, published: str, added: str) -> None:
     packages = find_npm_environment("markdown", HERE / "package.json")
     text = (packages / "node_modules" / published).read_text().partition("//# sourceMappingURL")[0].strip() + added
     assert MODULE.parents[1].joinpath("vendor", file).read_text().strip() == text, "copy it: its version has changed"

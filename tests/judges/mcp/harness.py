@@ -1,4 +1,4 @@
-"""Runs the program of @modelcontextprotocol/conformance, and reads what it found."""
+"""Runs the program of @modelcontextprotocol/conformance and reads its findings."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ CLIENT_TIMEOUT_MS = 90_000
 
 
 async def judge_server(url: str, folder: Path) -> dict[str, dict[str, str]]:
-    """Judge a server by all scenarios; returns what failed in each, by check."""
+    """Judge a server by all scenarios; return each scenario's failures by check."""
     await _run_conformance(folder, "server", "--url", url, "--suite", "all")
     return {
         _RESULTS.sub("", results.parent.name).removeprefix("server-"): _read_failures(results)
@@ -35,13 +35,13 @@ async def judge_server(url: str, folder: Path) -> dict[str, dict[str, str]]:
 
 
 async def judge_client(scenario: str, folder: Path) -> tuple[dict[str, str], str]:
-    """Judge our tools service as a client by one scenario; returns what failed, by check, and what the client told."""
-    told: list[str] = []
+    """Judge our tools service as a client by one scenario; return the failures by check, and the client's report."""
+    reports: list[str] = []
 
     async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         given: dict[str, Any] = json.loads(await reader.readline())
-        told.append(await play_scenario(folder / "service", given["scenario"], given["context"], given["url"]))
-        writer.write(json.dumps({"told": told[-1], "code": 0}).encode() + b"\n")
+        reports.append(await play_scenario(folder / "service", given["scenario"], given["context"], given["url"]))
+        writer.write(json.dumps({"told": reports[-1], "code": 0}).encode() + b"\n")
         await writer.drain()
         writer.close()
 
@@ -50,7 +50,7 @@ async def judge_client(scenario: str, folder: Path) -> tuple[dict[str, str], str
         options = ["--command", relay, "--scenario", scenario, "--timeout", str(CLIENT_TIMEOUT_MS)]
         await _run_conformance(folder / "results", "client", *options)
     [results] = _list_results(folder)
-    return _read_failures(results), "\n".join(told)
+    return _read_failures(results), "\n".join(reports)
 
 
 async def _run_conformance(folder: Path, *arguments: str) -> None:

@@ -1,4 +1,4 @@
-"""A proxy between a client and a server that ends connections: after a time, or one that carries certain bytes."""
+"""A proxy between a client and a server that closes connections: after a time, or on certain bytes."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 
 class Proxy:
     def __init__(self, port: int, limit_s: float | None) -> None:
-        """`limit_s` is how long a connection lasts after the client has last sent something."""
+        """`limit_s` is how long a connection lasts after the client's last bytes."""
         self.url = ""
         self._port = port
         self._limit_s = limit_s
@@ -15,12 +15,12 @@ class Proxy:
         """What was last sent on each connection."""
 
     def cut(self, marker: bytes) -> None:
-        """End the connection whose last request has these bytes in it."""
+        """Close the connection whose last request contains these bytes."""
         [connection] = [writer for writer, sent in self._requests.items() if marker in sent]
         connection.transport.abort()
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         for connection in self._requests:
             connection.transport.abort()
 
@@ -72,7 +72,7 @@ class Proxy:
 
 @asynccontextmanager
 async def open_proxy(port: int, limit_s: float | None = None) -> AsyncGenerator[Proxy]:
-    """Run a proxy before a server on this machine inside the block."""
+    """Run a proxy for a server on this machine inside the block."""
     proxy = Proxy(port, limit_s)
     async with await asyncio.start_server(proxy.carry, "127.0.0.1") as server:
         proxy.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"

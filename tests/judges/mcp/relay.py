@@ -1,6 +1,6 @@
 """The MCP client that the conformance program starts for each scenario.
 
-It has the test's process do the work, where the service is imported already. Arguments: the test's socket, and the URL
+The test's process does the work, since the service is imported there already. Arguments: the test's socket, and the URL
 of the scenario's server. Standard library only.
 """
 

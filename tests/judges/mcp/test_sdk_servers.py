@@ -1,5 +1,5 @@
-"""Servers of the official SDKs that are restarted, cut off and behind a proxy: nothing is lost but the cut call, and
-all is back within five seconds.
+"""Servers of the official SDKs that are restarted, disconnected or behind a proxy: only the interrupted call is lost,
+and all tools are back within five seconds.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ TOOL = "s__say"
 
 @pytest.fixture
 def port() -> Generator[int]:
-    """A port that is kept for a server."""
-    with reserve_port("port", 0) as kept:
-        yield kept
+    """Reserve a port for a server."""
+    with reserve_port("port", 0) as reserved:
+        yield reserved
 
 
 def make_command(server: str, port: int) -> list[str]:
@@ -48,7 +48,7 @@ def make_command(server: str, port: int) -> list[str]:
 
 @asynccontextmanager
 async def run_server(server: str, port: int) -> AsyncGenerator[None]:
-    """Run a server inside the block; it is killed at its end."""
+    """Run a server inside the block and kill it at the end."""
     command = await asyncio.to_thread(make_command, server, port)
     async with starting(*command, stderr=DEVNULL):
         async with asyncio.timeout(120):
@@ -71,25 +71,25 @@ async def open_client(folder: Path, url: str) -> AsyncGenerator[ToolClient]:
 
 
 async def say(client: ToolClient, text: str, seconds: float = 0) -> str:
-    """What comes of a call: its text, or why it failed."""
+    """Call the tool and return its text, or the error."""
     return (await client.execute(TOOL, {"text": text, "seconds": seconds})).result
 
 
 async def say_until_back(client: ToolClient, text: str) -> str:
-    """Call until it succeeds, no longer than everything may be away; returns what came last."""
-    said = ""
+    """Call until it succeeds, for at most the allowed outage; return the last outcome."""
+    result = ""
     try:
         async with asyncio.timeout(BACK_S):
-            while said != text:
-                said = await say(client, text)
+            while result != text:
+                result = await say(client, text)
                 await asyncio.sleep(0.1)
     except TimeoutError:
         pass
-    return said
+    return result
 
 
 @ON_ALL_SERVERS
-async def test_a_restart_between_two_calls_is_not_noticed_for_long(server: str, port: int, tmp_path: Path) -> None:
+async def test_calls_succeed_soon_after_a_server_restart(server: str, port: int, tmp_path: Path) -> None:
     async with open_proxy(port) as proxy:
         async with run_server(server, port):
             opening = open_client(tmp_path, proxy.url)
@@ -103,24 +103,24 @@ async def test_a_restart_between_two_calls_is_not_noticed_for_long(server: str, 
 
 
 @ON_ALL_SERVERS
-async def test_a_cut_call_alone_is_lost(server: str, port: int, tmp_path: Path) -> None:
+async def test_a_cut_connection_loses_only_its_own_call(server: str, port: int, tmp_path: Path) -> None:
     async with open_proxy(port) as proxy, run_server(server, port), open_client(tmp_path, proxy.url) as client:
-        beside = asyncio.create_task(say(client, "beside", 4))
+        other = asyncio.create_task(say(client, "beside", 4))
         cut = asyncio.create_task(say(client, "cut me", 4))
         while not (proxy.carries(b"cut me") and proxy.carries(b"beside")):
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.5)  # until the server has it, too
         proxy.cut(b"cut me")
         assert await say_until_back(client, "after") == "after"
-        assert await beside == "beside"
+        assert await other == "beside"
         assert await cut != ""
 
 
 @ON_ALL_SERVERS
 async def test_a_proxy_that_ends_responses_loses_no_call(server: str, port: int, tmp_path: Path) -> None:
     async with run_server(server, port), open_proxy(port, LIMIT_S) as proxy, open_client(tmp_path, proxy.url) as client:
-        said: list[str] = []
+        results: list[str] = []
         for number in range(12):
-            said.append(await say(client, f"number {number}", 0.5))
+            results.append(await say(client, f"number {number}", 0.5))
             await asyncio.sleep(0.3)
-    assert said == [f"number {number}" for number in range(12)]
+    assert results == [f"number {number}" for number in range(12)]

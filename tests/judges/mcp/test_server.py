@@ -13,13 +13,13 @@ EXPECTED: dict[str, dict[str, list[str]]] = json.loads(Path(__file__).with_name(
 SCENARIOS = 65
 
 
-async def test_the_face_holds_the_protocol_but_for_what_the_example_server_has(tmp_path: Path) -> None:
+async def test_the_adapter_passes_the_conformance_scenarios_except_the_expected(tmp_path: Path) -> None:
     folders = ("--config-dir", "examples", "--data-dir", str(tmp_path / "data"))
     options = ("--simulate", "--simulate-port", "0", *folders)
     async with within(300), up(*options, HEADRACE_FACADE_PUBLISH="mcp", HEADRACE_DRAIN_S="0.2") as suite:
         failures = await judge_server(f"{suite.url}/mcp", tmp_path / "results")
     expected = {(name, check) for scenarios in EXPECTED.values() for name in scenarios for check in scenarios[name]}
-    told = {(name, check): text for name, checks in failures.items() for check, text in checks.items()}
-    assert {at: text for at, text in told.items() if at not in expected} == {}
-    assert expected - told.keys() == set(), "these hold now: take them off the list"
+    problems = {(name, check): text for name, checks in failures.items() for check, text in checks.items()}
+    assert {at: text for at, text in problems.items() if at not in expected} == {}
+    assert expected - problems.keys() == set(), "these hold now: take them off the list"
     assert len(failures) == SCENARIOS

@@ -1,5 +1,5 @@
-"""What a conformance scenario has its client do, done by our tools service: it connects to the server that mcp.json
-names, and each tool that it offers is called once; what is asked on the way is answered.
+"""Our tools service as the client of a conformance scenario: it connects to the server of mcp.json and calls each tool
+once; the server's requests are answered.
 """
 
 import asyncio
@@ -41,18 +41,18 @@ LISTED_S = 15.0
 
 
 class ToolClient:
-    """The tools service, with the servers of its mcp.json."""
+    """The tools service with the servers of its mcp.json."""
 
     def __init__(self, stub: Any) -> None:
         self.stub = stub
 
     async def list_tools(self) -> dict[str, tools_pb2.Tool]:
-        """The tools of MCP servers that can be used."""
+        """Return the usable tools of MCP servers."""
         listed = await self.stub.ListTools(tools_pb2.ListToolsRequest())
         return {tool.name: tool for tool in listed.tools if "__" in tool.name and not tool.unavailable}
 
     async def wait_for(self, *names: str, seconds: float = 20) -> dict[str, tools_pb2.Tool]:
-        """Wait until tools can be used: these, or with no names any."""
+        """Wait until the named tools can be used; without names, any tool."""
         async with asyncio.timeout(seconds):
             while not (tools := await self.list_tools()) or not set(names) <= tools.keys():
                 await asyncio.sleep(POLL_S)
@@ -66,7 +66,7 @@ class ToolClient:
             return [delta async for delta in deltas][-1].result
 
     async def call(self, name: str, arguments: dict[str, Any]) -> tools_pb2.ToolOutcome:
-        """Call a tool, and accept what it asks until it has ended."""
+        """Call a tool and accept its requests until it ends."""
         outcome = await self.execute(name, arguments, key=name)
         for _ in range(ROUNDS_MAX):
             if not outcome.asks:
@@ -84,7 +84,7 @@ class ToolClient:
         return tools_pb2.InputAnswer(name=need.name, action="accept", content=json.dumps(form))
 
     async def _authorize(self, url: str) -> None:
-        """Be the user's browser: go to the address, and come back with what it is sent back with."""
+        """Act as the user's browser: visit the address, and deliver the redirect's parameters."""
         async with httpx2.AsyncClient() as browser:
             sent_back = await browser.get(url)
         address = urlsplit(sent_back.headers["location"])
@@ -121,7 +121,7 @@ def _write_servers(folder: Path, servers: dict[str, Any]) -> None:
 
 
 async def play_scenario(folder: Path, scenario: str, context: dict[str, Any], url: str) -> str:
-    """Do what a scenario wants of a client, and return what came of it."""
+    """Act as the client of a scenario, and return the outcome."""
     entry: dict[str, Any] = {"url": url, "elicitation": True}
     if scenario.startswith("auth/"):
         given = {"clientId": context.get("client_id"), "clientSecret": context.get("client_secret")}
@@ -130,22 +130,22 @@ async def play_scenario(folder: Path, scenario: str, context: dict[str, Any], ur
         oauth |= {name: value for name, value in given.items() if value}
         entry = {"url": url, "oauth": oauth | ({} if "clientId" in oauth else {"clientMetadataUrl": METADATA_URL})}
     async with open_tool_client(folder, {"s": entry}) as client:
-        told: list[str] = []
+        results: list[str] = []
         try:
             if (await client.wait_for(seconds=LISTED_S)).keys() == {"s__connect"}:
-                told.append(f"connect: {(await client.call('s__connect', {})).result}")
+                results.append(f"connect: {(await client.call('s__connect', {})).result}")
             async with asyncio.timeout(LISTED_S):
                 while {"s__connect"} == (tools := await client.wait_for()).keys():
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
-            return "\n".join([*told, "no tools"])
+            return "\n".join([*results, "no tools"])
         for name, arguments in _plan_calls(tools, context):
-            told.append(f"{name}: {(await client.call(name, arguments)).result}")
-        return "\n".join(told)
+            results.append(f"{name}: {(await client.call(name, arguments)).result}")
+        return "\n".join(results)
 
 
 def _plan_calls(tools: dict[str, tools_pb2.Tool], context: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the calls that a scenario asks for, or else one of each tool."""
+    """Return the calls that a scenario needs, by default one of each tool."""
     if given := context.get("toolCalls"):
         return [(f"s__{call['name']}", call["arguments"]) for call in given]
     schemas = {name: json.loads(tool.parameters) for name, tool in tools.items() if name != "s__connect"}
@@ -155,6 +155,8 @@ def _plan_calls(tools: dict[str, tools_pb2.Tool], context: dict[str, Any]) -> li
 
 
 def make_arguments(schema: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of each property's type."""
+    """Return arguments of each property's type."""
     values = {"string": "text", "number": 1, "integer": 1, "boolean": True, "array": [], "object": {}}
-    return {name: values.get(each.get("type")) for name, each in schema.get("properties", {}).items()}
+    return {
+        name: values.get(property_schema.get("type")) for name, property_schema in schema.get("properties", {}).items()
+    }

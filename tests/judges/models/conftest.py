@@ -1,4 +1,4 @@
-"""The suite before providers, and the judges of what it sends; each is started once, when it is first needed."""
+"""The suite in front of providers, and the judges of its requests; each is started once, when first needed."""
 
 import gzip
 from collections.abc import AsyncGenerator
@@ -28,7 +28,7 @@ async def mistral() -> AsyncGenerator[Judge]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def older_mistral() -> AsyncGenerator[Judge]:
-    """Of the last version whose order of roles has no user behind a result."""
+    """A judge of the last version that allows no user message after a tool result."""
     async with running_judge("mistral_common_1_11_0", "judge_by_mistral.py") as judge:
         yield judge
 

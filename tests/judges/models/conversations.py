@@ -1,6 +1,6 @@
-"""Ordinary conversations with the whole suite, before providers that only write down what they are sent.
+"""Ordinary conversations with the whole suite, whose providers only record the requests.
 
-Each conversation has an agent of its own for each provider, whose model's name says both: a request is known by it.
+Each conversation has its own agent for each provider. Its model's name contains both, and identifies the requests.
 """
 
 import io
@@ -43,7 +43,7 @@ Step: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True)
 class Conversation:
-    """What is said, and what the model answers."""
+    """The user's messages and the model's answers."""
 
     play: Play
     rules: Sequence[dict[str, Any]] = ()
@@ -122,7 +122,7 @@ WORDS = "one two three four five six seven eight nine ten " * 15
 
 
 def look(*steps: Step) -> list[dict[str, Any]]:
-    """In each first turn `steps`, in each second one an answer."""
+    """Script `steps` for each first turn and an answer for each second one."""
     return [LOOKED, {"match": {"turn": 1}, "steps": list(steps)}]
 
 
@@ -249,7 +249,7 @@ def list_capabilities(provider: str) -> list[str]:
 
 
 def make_rules() -> list[dict[str, Any]]:
-    """The simulator's script: each conversation's rules, for its models alone."""
+    """Return the simulator's script: each conversation's rules, only for its models."""
     return [
         rule | {"match": rule.get("match", {}) | {"model": name_agent(provider, name)}}
         for provider in PROVIDERS
@@ -279,21 +279,21 @@ def write_config(folder: Path, base_url: str) -> None:
 
 
 class Capture:
-    """The suite before the providers, and the requests of the conversations that were had."""
+    """The suite in front of the providers, and the requests of the conversations so far."""
 
     def __init__(self, suite: Suite) -> None:
         self._suite = suite
         self._requests: dict[tuple[str, str], list[dict[str, Any]]] = {}
 
     async def get_requests(self, provider: str, name: str) -> list[dict[str, Any]]:
-        """Return the bodies of a conversation's requests, oldest first; it is had once."""
+        """Return the bodies of a conversation's requests, oldest first; the conversation runs once."""
         if (provider, name) not in self._requests:
             agent = name_agent(provider, name)
             await CONVERSATIONS[name].play(Chat(self._suite, agent))
             await self._suite.simulator.until_idle()
-            asked = self._suite.simulator.requests
+            requests = self._suite.simulator.requests
             # Some protocols name the model in the path.
-            own = [request for request in asked if f"{request.path}:{request.body.get('model')}:".find(agent) >= 0]
+            own = [request for request in requests if f"{request.path}:{request.body.get('model')}:".find(agent) >= 0]
             refused = [request.body for request in own if request.status == 400]
             assert len(refused) == (1 if CONVERSATIONS[name].is_failure else 0), refused
             self._requests[provider, name] = [request.body for request in own]

@@ -56,5 +56,5 @@ PROGRAMS = Path(__file__).with_name("programs")
 
 
 def make_environment(name: str) -> Path:
-    """Return the Python of the environment that has what environments/NAME.txt lists."""
+    """Return the Python of the environment with the packages of environments/NAME.txt."""
     return find_python_environment(name, LISTS / f"{name}.txt")

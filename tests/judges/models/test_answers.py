@@ -1,6 +1,6 @@
-"""The simulator's answers, read by the providers' own Python clients: what they take is what the providers send.
+"""The simulator's answers, read by the providers' own Python clients, which accept what the providers send.
 
-Both hold each answer and each frame against their types here, which by default they do not.
+Both validate each answer and each frame against their types here, which they do not by default.
 """
 
 import asyncio
@@ -91,20 +91,20 @@ async def test_openai_streams_tool_calls(openai_client: openai.AsyncOpenAI) -> N
     async with openai_client.chat.completions.stream(
         model="sim-1", messages=user("weather"), tools=OPENAI_TOOLS
     ) as stream:
-        done = await stream.get_final_completion()
-    assert done.choices[0].finish_reason == "tool_calls"
-    calls = done.choices[0].message.tool_calls or []
+        completion = await stream.get_final_completion()
+    assert completion.choices[0].finish_reason == "tool_calls"
+    calls = completion.choices[0].message.tool_calls or []
     assert [(call.id, call.function.name, call.function.arguments) for call in calls] == [
         ("toolu_1", "weather", '{"city":"Paris"}'),
         ("toolu_2", "time", '{"city":"Oslo"}'),
     ]
 
 
-async def test_openai_answers_whole_and_takes_results(openai_client: openai.AsyncOpenAI) -> None:
+async def test_openai_answers_unstreamed_and_accepts_results(openai_client: openai.AsyncOpenAI) -> None:
     messages = user("weather")
-    asked = await openai_client.chat.completions.create(model="sim-1", messages=messages, tools=OPENAI_TOOLS)
-    messages.append(asked.choices[0].message)
-    for call in asked.choices[0].message.tool_calls or []:
+    first = await openai_client.chat.completions.create(model="sim-1", messages=messages, tools=OPENAI_TOOLS)
+    messages.append(first.choices[0].message)
+    for call in first.choices[0].message.tool_calls or []:
         messages.append({"role": "tool", "tool_call_id": call.id, "content": "snow"})
     answer = await openai_client.chat.completions.create(model="sim-1", messages=messages, tools=OPENAI_TOOLS)
     assert answer.choices[0].message.content == "It snows."
@@ -115,27 +115,27 @@ async def test_openai_answers_whole_and_takes_results(openai_client: openai.Asyn
 async def test_responses_stream_text_reasoning_and_usage(openai_client: openai.AsyncOpenAI) -> None:
     async with openai_client.responses.stream(model="sim-1", input="hello", store=False) as stream:
         texts = [event.delta async for event in stream if event.type == "response.output_text.delta"]
-        done = await stream.get_final_response()
+        response = await stream.get_final_response()
     assert texts == ["水", "车 ", "\n\n"]
-    assert [item.type for item in done.output] == ["reasoning", "message"]
-    assert (done.status, done.output_text) == ("completed", "水车 \n\n")
-    assert done.usage is not None
-    assert (done.usage.input_tokens, done.usage.output_tokens) == (2, 5)
+    assert [item.type for item in response.output] == ["reasoning", "message"]
+    assert (response.status, response.output_text) == ("completed", "水车 \n\n")
+    assert response.usage is not None
+    assert (response.usage.input_tokens, response.usage.output_tokens) == (2, 5)
 
 
 @pytest.mark.parametrize("is_stream", [True, False])
-async def test_responses_have_tool_calls_and_take_results(openai_client: openai.AsyncOpenAI, is_stream: bool) -> None:
-    asked: dict[str, Any] = {"model": "sim-1", "tools": RESPONSES_TOOLS, "store": False}
+async def test_responses_have_tool_calls_and_accept_results(openai_client: openai.AsyncOpenAI, is_stream: bool) -> None:
+    fields: dict[str, Any] = {"model": "sim-1", "tools": RESPONSES_TOOLS, "store": False}
     items: list[Any] = user("weather")
     for text in ("Let me see.", "It snows."):
         if is_stream:
-            async with openai_client.responses.stream(input=items, **asked) as stream:
-                done: Any = await stream.get_final_response()
+            async with openai_client.responses.stream(input=items, **fields) as stream:
+                response: Any = await stream.get_final_response()
         else:
-            done = await openai_client.responses.create(input=items, **asked)
-        assert done.output_text == text
-        calls = [item for item in done.output if item.type == "function_call"]
-        items += [item.to_dict() for item in done.output]
+            response = await openai_client.responses.create(input=items, **fields)
+        assert response.output_text == text
+        calls = [item for item in response.output if item.type == "function_call"]
+        items += [item.to_dict() for item in response.output]
         items += [{"type": "function_call_output", "call_id": call.call_id, "output": "snow"} for call in calls]
         if calls:
             assert [(call.call_id, call.name, json.loads(call.arguments)) for call in calls] == [
@@ -144,12 +144,12 @@ async def test_responses_have_tool_calls_and_take_results(openai_client: openai.
             ]
 
 
-async def test_responses_say_why_they_are_incomplete_and_refuse_as_openai_does(
+async def test_incomplete_responses_have_a_reason_and_refusals_match_openais(
     openai_client: openai.AsyncOpenAI,
 ) -> None:
-    done = await openai_client.responses.create(model="sim-1", input="long", store=False)
-    assert done.incomplete_details is not None
-    assert (done.status, done.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    response = await openai_client.responses.create(model="sim-1", input="long", store=False)
+    assert response.incomplete_details is not None
+    assert (response.status, response.incomplete_details.reason) == ("incomplete", "max_output_tokens")
     with pytest.raises(openai.RateLimitError):
         await openai_client.responses.create(model="sim-1", input="busy", store=False)
     thought: Any = {"type": "reasoning", "id": "rs_1", "summary": []}
@@ -162,51 +162,51 @@ async def test_anthropic_streams_text_thinking_and_usage(anthropic_client: anthr
         model="sim-1", max_tokens=2048, messages=user("hello"), thinking=THINKING
     ) as stream:
         texts = [text async for text in stream.text_stream]
-        done = await stream.get_final_message()
+        message = await stream.get_final_message()
     assert texts == ["水", "车 ", "\n\n"]
-    thinking, text = done.content
+    thinking, text = message.content
     assert thinking.type == "thinking"
     assert thinking.thinking == "Hmm"
     assert thinking.signature
     assert text.type == "text"
     assert text.text == "水车 \n\n"
-    assert done.stop_reason == "end_turn"
-    assert (done.usage.input_tokens, done.usage.output_tokens) == (2, 5)
+    assert message.stop_reason == "end_turn"
+    assert (message.usage.input_tokens, message.usage.output_tokens) == (2, 5)
 
 
-async def test_anthropic_streams_tool_calls_and_takes_results(anthropic_client: anthropic.AsyncAnthropic) -> None:
+async def test_anthropic_streams_tool_calls_and_accepts_results(anthropic_client: anthropic.AsyncAnthropic) -> None:
     messages = user("weather")
     for text in ("Let me see.", "It snows."):
         async with anthropic_client.messages.stream(
             model="sim-1", max_tokens=2048, messages=messages, tools=ANTHROPIC_TOOLS, thinking=THINKING
         ) as stream:
-            done = await stream.get_final_message()
-        assert [block.text for block in done.content if block.type == "text"] == [text]
-        calls = [block for block in done.content if block.type == "tool_use"]
-        messages.append({"role": "assistant", "content": done.content})
+            message = await stream.get_final_message()
+        assert [block.text for block in message.content if block.type == "text"] == [text]
+        calls = [block for block in message.content if block.type == "tool_use"]
+        messages.append({"role": "assistant", "content": message.content})
         results = [{"type": "tool_result", "tool_use_id": call.id, "content": "snow"} for call in calls]
         messages.append({"role": "user", "content": results})
         if calls:
-            assert done.stop_reason == "tool_use"
+            assert message.stop_reason == "tool_use"
             assert [(call.id, call.name, call.input) for call in calls] == [
                 ("toolu_1", "weather", {"city": "Paris"}),
                 ("toolu_2", "time", {"city": "Oslo"}),
             ]
 
 
-async def test_anthropic_answers_whole(anthropic_client: anthropic.AsyncAnthropic) -> None:
-    done = await anthropic_client.messages.create(
+async def test_anthropic_answers_unstreamed(anthropic_client: anthropic.AsyncAnthropic) -> None:
+    message = await anthropic_client.messages.create(
         model="sim-1", max_tokens=64, messages=user("weather"), tools=ANTHROPIC_TOOLS
     )
-    assert [block.type for block in done.content] == ["thinking", "text", "tool_use", "tool_use"]
-    assert done.stop_reason == "tool_use"
-    assert done.usage.output_tokens > 0
+    assert [block.type for block in message.content] == ["thinking", "text", "tool_use", "tool_use"]
+    assert message.stop_reason == "tool_use"
+    assert message.usage.output_tokens > 0
 
 
 @pytest.mark.parametrize(
     ("text", "error"), [("busy", openai.RateLimitError), ("key", openai.AuthenticationError), ("x", None)]
 )
-async def test_openai_errors_are_its_own(
+async def test_the_openai_client_raises_the_matching_errors(
     openai_client: openai.AsyncOpenAI, text: str, error: type[openai.APIStatusError] | None
 ) -> None:
     messages: Any = user(text) if error else [{"role": "tool", "tool_call_id": "c", "content": ""}]
@@ -220,7 +220,7 @@ async def test_openai_errors_are_its_own(
     ("text", "status", "kind"),
     [("busy", 429, "rate_limit_error"), ("key", 401, "authentication_error"), ("overloaded", 529, "overloaded_error")],
 )
-async def test_anthropic_errors_are_its_own(
+async def test_the_anthropic_client_raises_the_matching_errors(
     anthropic_client: anthropic.AsyncAnthropic, text: str, status: int, kind: str
 ) -> None:
     with pytest.raises(anthropic.APIStatusError) as caught:
@@ -230,7 +230,7 @@ async def test_anthropic_errors_are_its_own(
     assert (body["type"], body["error"]["type"]) == ("error", kind)
 
 
-async def test_an_error_event_after_200_is_raised_by_both(
+async def test_an_error_event_after_200_is_raised_by_both_clients(
     sim: Simulator, openai_client: openai.AsyncOpenAI, anthropic_client: anthropic.AsyncAnthropic
 ) -> None:
     error = {"type": "overloaded_error", "message": "Overloaded"}
@@ -253,7 +253,7 @@ async def test_an_error_event_after_200_is_raised_by_both(
         ("503", 503, openai.InternalServerError),
     ],
 )
-async def test_each_status_has_the_class_that_the_openai_client_gives_it(
+async def test_each_status_raises_the_openai_clients_error_class(
     sim: Simulator, openai_client: openai.AsyncOpenAI, text: str, status: int, error: type[openai.APIStatusError]
 ) -> None:
     sim.rules = parse_script([{"steps": [{"status": status}]}])
@@ -262,16 +262,20 @@ async def test_each_status_has_the_class_that_the_openai_client_gives_it(
 
 
 @pytest.mark.parametrize("text", ["weather", "long", "bomb", "hello"])
-async def test_openai_gets_the_same_answer_whole_and_streamed(openai_client: openai.AsyncOpenAI, text: str) -> None:
-    asked: dict[str, Any] = {"model": "sim-1", "messages": user(text), "tools": OPENAI_TOOLS}
-    whole = await openai_client.chat.completions.create(**asked)
+async def test_openai_answers_are_the_same_unstreamed_and_streamed(
+    openai_client: openai.AsyncOpenAI, text: str
+) -> None:
+    fields: dict[str, Any] = {"model": "sim-1", "messages": user(text), "tools": OPENAI_TOOLS}
+    whole = await openai_client.chat.completions.create(**fields)
     usage: dict[str, Any] = {"stream_options": {"include_usage": True}}
-    parts = [chunk async for chunk in await openai_client.chat.completions.create(**asked, **usage, stream=True)]
+    parts = [chunk async for chunk in await openai_client.chat.completions.create(**fields, **usage, stream=True)]
     deltas = [choice.delta for chunk in parts for choice in chunk.choices]
-    said = whole.choices[0].message
-    assert (said.content or "") == "".join(delta.content or "" for delta in deltas)
+    message = whole.choices[0].message
+    assert (message.content or "") == "".join(delta.content or "" for delta in deltas)
     names = [call.function.name for delta in deltas for call in delta.tool_calls or () if call.function]
-    assert [call.function.name for call in said.tool_calls or () if call.type == "function"] == [*filter(None, names)]
+    assert [call.function.name for call in message.tool_calls or () if call.type == "function"] == [
+        *filter(None, names)
+    ]
     assert [choice.finish_reason for chunk in parts for choice in chunk.choices if choice.finish_reason] == [
         whole.choices[0].finish_reason
     ]
@@ -281,24 +285,26 @@ async def test_openai_gets_the_same_answer_whole_and_streamed(openai_client: ope
 
 
 @pytest.mark.parametrize("text", ["weather", "long", "bomb", "hello"])
-async def test_anthropic_gets_the_same_answer_whole_and_streamed(
+async def test_anthropic_answers_are_the_same_unstreamed_and_streamed(
     anthropic_client: anthropic.AsyncAnthropic, text: str
 ) -> None:
-    asked: dict[str, Any] = {"model": "sim-1", "max_tokens": 2048, "messages": user(text), "tools": ANTHROPIC_TOOLS}
-    whole = await anthropic_client.messages.create(**asked)
-    async with anthropic_client.messages.stream(**asked) as stream:
+    fields: dict[str, Any] = {"model": "sim-1", "max_tokens": 2048, "messages": user(text), "tools": ANTHROPIC_TOOLS}
+    whole = await anthropic_client.messages.create(**fields)
+    async with anthropic_client.messages.stream(**fields) as stream:
         streamed = await stream.get_final_message()
     assert [block.to_dict() for block in streamed.content] == [block.to_dict() for block in whole.content]
     assert (streamed.stop_reason, streamed.usage.output_tokens) == (whole.stop_reason, whole.usage.output_tokens)
 
 
-async def test_openai_gets_null_where_a_call_has_no_words(openai_client: openai.AsyncOpenAI, sim: Simulator) -> None:
+async def test_openai_content_is_null_for_a_call_without_text(
+    openai_client: openai.AsyncOpenAI, sim: Simulator
+) -> None:
     sim.rules = parse_script([{"steps": [{"toolCall": "time", "id": "call_1", "arguments": "{}"}]}])
     answer = await openai_client.chat.completions.create(model="sim-1", messages=user("x"), tools=OPENAI_TOOLS)
     assert answer.choices[0].message.content is None
 
 
-async def test_a_stream_that_is_cut_fails_in_both(
+async def test_a_cut_stream_fails_in_both_clients(
     openai_client: openai.AsyncOpenAI, anthropic_client: anthropic.AsyncAnthropic
 ) -> None:
     with pytest.raises((openai.APIConnectionError, httpx2.RemoteProtocolError, httpx2.ReadError)):
@@ -309,7 +315,7 @@ async def test_a_stream_that_is_cut_fails_in_both(
             await streamed.get_final_message()
 
 
-async def test_openai_lists_the_models_and_gets_vectors(openai_client: openai.AsyncOpenAI) -> None:
+async def test_openai_lists_the_models_and_returns_embeddings(openai_client: openai.AsyncOpenAI) -> None:
     assert "sim-1" in [model.id async for model in openai_client.models.list()]
     # Other than floats are decoded by the client behind its own check of the form.
     answer = await openai_client.embeddings.create(
@@ -319,7 +325,7 @@ async def test_openai_lists_the_models_and_gets_vectors(openai_client: openai.As
     assert answer.usage.total_tokens > 0
 
 
-async def test_both_refuse_what_has_not_their_form(
+async def test_both_clients_refuse_malformed_frames(
     sim: Simulator, openai_client: openai.AsyncOpenAI, anthropic_client: anthropic.AsyncAnthropic
 ) -> None:
     choice = {"index": 0, "delta": {"content": 6}, "finish_reason": None}
@@ -340,7 +346,7 @@ async def test_both_refuse_what_has_not_their_form(
     [("google_genai", "ask_gemini.py"), ("boto3", "ask_bedrock.py")],
     ids=["gemini", "bedrock"],
 )
-async def test_the_vendors_client_streams_an_answer_and_has_a_tool_loop(
+async def test_the_vendors_client_streams_an_answer_and_completes_a_tool_loop(
     sim: Simulator, environment: str, program: str
 ) -> None:
     url = sim.base_url.removesuffix("/v1")

@@ -1,4 +1,4 @@
-"""Types that tools have, whose JSON Schemas pydantic makes."""
+"""Argument types of tools, whose JSON Schemas pydantic generates."""
 
 from __future__ import annotations
 
@@ -155,5 +155,5 @@ TYPES: dict[str, Any] = {
 
 
 def make_schemas() -> dict[str, Any]:
-    """The JSON Schema of each type, by name."""
-    return {f"pydantic: {name}": TypeAdapter(each).json_schema() for name, each in TYPES.items()}
+    """Return the JSON Schema of each type by name."""
+    return {f"pydantic: {name}": TypeAdapter(kind).json_schema() for name, kind in TYPES.items()}

@@ -1,4 +1,4 @@
-"""JSON Schemas that others' programs write: zod's and pydantic's, and those of the official test suite."""
+"""JSON Schemas of other programs: zod's, pydantic's, and those of the official test suite."""
 
 import json
 import subprocess
@@ -27,17 +27,17 @@ FILES = (
 
 @cache
 def load_schemas() -> dict[str, Any]:
-    """All schemas, by name."""
+    """Return all schemas by name."""
     return _load_zod() | make_schemas() | _load_suite()
 
 
 def make_parameters(schema: Any) -> dict[str, Any]:
-    """Return the schema of a tool that has one argument; definitions stay where references look for them."""
-    kept = {}
+    """Return the schema of a tool with one argument; definitions stay where references find them."""
+    definitions = {}
     if isinstance(schema, dict):
-        kept = {name: schema[name] for name in ("$schema", "$defs", "definitions") if name in schema}
-        schema = {name: value for name, value in schema.items() if name not in kept}
-    return kept | {"type": "object", "properties": {"value": schema}, "required": ["value"]}
+        definitions = {name: schema[name] for name in ("$schema", "$defs", "definitions") if name in schema}
+        schema = {name: value for name, value in schema.items() if name not in definitions}
+    return definitions | {"type": "object", "properties": {"value": schema}, "required": ["value"]}
 
 
 def _load_zod() -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""No schema of other programs refuses the request that it stands in: as a tool of an MCP server, as a function of a
-caller, and as the form of an answer.
+"""No schema of another program makes a request fail: as a tool of an MCP server, as a caller's function, and as the
+format of an answer.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ async def suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Runn
 
 
 async def complete(http: aiohttp.ClientSession, suite: Running, **fields: Any) -> str:
-    """Ask an agent by the OpenAI adapter; returns why the request was refused, nothing when it was not."""
+    """Ask an agent through the OpenAI adapter; return the reason of a refusal, or "" when there is none."""
     messages = [{"role": "user", "content": "What time is it in Paris?"}]
     body = {"model": "writer", "messages": messages} | fields
     async with http.post(f"{suite.url}/v1/chat/completions", json=body) as response:
@@ -56,7 +56,7 @@ async def test_tools_of_mcp_servers_are_offered(tmp_path: Path) -> None:
         await client.wait_for(*places, seconds=100)
 
 
-async def test_functions_of_callers_refuse_no_request(suite: Running) -> None:
+async def test_no_schema_of_a_callers_function_fails_the_request(suite: Running) -> None:
     schemas = load_schemas()
     async with within(300), aiohttp.ClientSession() as http:
         for names in _batch(schemas, FUNCTIONS_OF_A_REQUEST):
@@ -65,7 +65,7 @@ async def test_functions_of_callers_refuse_no_request(suite: Running) -> None:
 
 
 @pytest.mark.parametrize("each", [pytest.param(1, marks=pytest.mark.nightly), 6])
-async def test_forms_of_answers_refuse_no_request(suite: Running, each: int) -> None:
+async def test_no_schema_of_an_output_format_fails_the_request(suite: Running, each: int) -> None:
     schemas = load_schemas()
     names = list(schemas)[::each]
     limit = asyncio.Semaphore(4)
@@ -76,8 +76,8 @@ async def test_forms_of_answers_refuse_no_request(suite: Running, each: int) -> 
             return await complete(http, suite, response_format={"type": "json_schema", "json_schema": form})
 
     async with within(600), aiohttp.ClientSession() as http:
-        said = await asyncio.gather(*(ask(http, name) for name in names))
-    assert {name: text for name, text in zip(names, said, strict=True) if text} == {}
+        problems = await asyncio.gather(*(ask(http, name) for name in names))
+    assert {name: text for name, text in zip(names, problems, strict=True) if text} == {}
 
 
 def _batch(names: Any, size: int) -> list[list[str]]:

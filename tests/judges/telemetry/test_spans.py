@@ -28,7 +28,7 @@ async def read_as_phoenix(spans: Sequence[Span]) -> list[dict[str, Any]]:
 
 
 async def trace_a_question(tmp_path: Path, capture: str) -> dict[str, dict[str, Any]]:
-    """Ask about the weather; return what Phoenix reads in the last span of each name."""
+    """Ask about the weather; return Phoenix's attributes of the last span of each name."""
     env = {"OTEL_BSP_SCHEDULE_DELAY": "50", "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": capture}
     async with simulator() as sim, collector() as traces:
         env["OTEL_EXPORTER_OTLP_ENDPOINT"] = traces.endpoint
@@ -38,15 +38,15 @@ async def trace_a_question(tmp_path: Path, capture: str) -> dict[str, dict[str, 
                 lambda: len(traces.named("chat sim-1")) == 2 and bool(traces.named("invoke_agent react"))
             )
             await traces.until(lambda: bool(traces.named("execute_tool mock_city_weather")))
-    said = b"".join(span.said for span in traces.spans)
-    assert (b"Paris" in said) == bool(capture)
-    assert b"abcdefghijkl" not in said
+    exported = b"".join(span.said for span in traces.spans)
+    assert (b"Paris" in exported) == bool(capture)
+    assert b"abcdefghijkl" not in exported
     read = await read_as_phoenix(traces.spans)
     return {span.name: found for span, found in zip(traces.spans, read, strict=True)}
 
 
 @pytest.mark.parametrize("capture", ["true", "SPAN_ONLY"])
-async def test_generations_are_shown_with_their_messages(tmp_path: Path, capture: str) -> None:
+async def test_generations_are_read_with_their_messages(tmp_path: Path, capture: str) -> None:
     read = await trace_a_question(tmp_path, capture)
     chat, tool, run = (read[name] for name in ("chat sim-1", "execute_tool mock_city_weather", "invoke_agent react"))
     assert (
@@ -68,6 +68,6 @@ async def test_generations_are_shown_with_their_messages(tmp_path: Path, capture
     assert "Paris" in run["output.value"]
 
 
-async def test_without_consent_no_message_leaves(tmp_path: Path) -> None:
+async def test_no_message_is_exported_without_consent(tmp_path: Path) -> None:
     read = await trace_a_question(tmp_path, "")
     assert read["chat sim-1"]["llm.model_name"] == "sim-1"

@@ -1,4 +1,4 @@
-"""A caller that reads slowly slows the provider down, through the gateway, and misses nothing."""
+"""A caller that reads slowly slows the provider down through the gateway, and misses nothing."""
 
 import orjson
 

@@ -1,4 +1,4 @@
-"""Embeddings: what a provider is asked, what becomes of its answer, and of one that fails."""
+"""Embeddings: the provider's request, its response, and its failures."""
 
 import base64
 import json
@@ -29,8 +29,8 @@ MODELS: list[dict[str, Any]] = [
 ]
 
 
-def text(*texts: str) -> list[llm_pb2.EmbeddingInput]:
-    return [llm_pb2.EmbeddingInput(text=one) for one in texts]
+def make_inputs(*texts: str) -> list[llm_pb2.EmbeddingInput]:
+    return [llm_pb2.EmbeddingInput(text=text) for text in texts]
 
 
 async def embed(gateway: Gateway, *inputs: llm_pb2.EmbeddingInput, **fields: Any) -> llm_pb2.EmbedResponse:
@@ -39,26 +39,26 @@ async def embed(gateway: Gateway, *inputs: llm_pb2.EmbeddingInput, **fields: Any
         return await gateway.llm.Embed(llm_pb2.EmbedRequest(**given), timeout=60)
 
 
-def numbers(embedding: llm_pb2.Embedding) -> tuple[float, ...]:
+def unpack_vector(embedding: llm_pb2.Embedding) -> tuple[float, ...]:
     return struct.unpack(f"<{len(embedding.vector) // 4}f", embedding.vector)
 
 
-def answer(*vectors: Any, status: int = 200, **fields: Any) -> bytes:
+def make_response(*vectors: Any, status: int = 200, **fields: Any) -> bytes:
     data = [{"object": "embedding", "index": at, "embedding": vector} for at, vector in enumerate(vectors)]
     body = json.dumps({"object": "list", "data": data, "usage": {"prompt_tokens": 7, "total_tokens": 7}} | fields)
     return http_answer(status, body.encode()).replace(b"text/event-stream", b"application/json")
 
 
-async def test_each_text_has_a_vector_and_near_texts_have_near_ones(asking: Asking) -> None:
+async def test_each_text_gets_a_vector_and_similar_texts_similar_ones(asking: Asking) -> None:
     async with asking(models=MODELS) as gateway:
-        reply = await embed(gateway, *text("warm day in Paris", "a warm day in Paris", "cold tea"))
+        reply = await embed(gateway, *make_inputs("warm day in Paris", "a warm day in Paris", "cold tea"))
         assert gateway.sim.requests[-1].body == {
             "model": "embed-1",
             "input": ["warm day in Paris", "a warm day in Paris", "cold tea"],
             "encoding_format": "base64",
         }
     assert (reply.provider_key, reply.model) == ("sim", "embed-1")
-    first, near, far = map(numbers, reply.embeddings)
+    first, near, far = map(unpack_vector, reply.embeddings)
     assert len(first) == 256
     assert (
         sum(a * b for a, b in zip(first, near, strict=True)) > 0.8 > sum(a * b for a, b in zip(first, far, strict=True))
@@ -67,7 +67,7 @@ async def test_each_text_has_a_vector_and_near_texts_have_near_ones(asking: Aski
     assert reply.usage.cost_usd == pytest.approx(22e-6)
 
 
-async def test_tokens_and_dimensions_go_to_the_provider(asking: Asking) -> None:
+async def test_tokens_and_dimensions_are_sent_to_the_provider(asking: Asking) -> None:
     async with asking(models=[MODELS[1] | {"extraBody": {"user": "us", "encoding_format": None}}]) as gateway:
         tokens = llm_pb2.EmbeddingInput(tokens=llm_pb2.TokenIds(ids=[1, 2, 3]))
         reply = await embed(gateway, tokens, provider_key="sim", dimensions=8)
@@ -77,54 +77,56 @@ async def test_tokens_and_dimensions_go_to_the_provider(asking: Asking) -> None:
             "dimensions": 8,
             "user": "us",
         }
-    assert len(numbers(reply.embeddings[0])) == 8
+    assert len(unpack_vector(reply.embeddings[0])) == 8
 
 
 @pytest.mark.parametrize(
-    ("path", "asked"),
+    ("path", "request_line"),
     [
         (None, b"POST /v1/embeddings HTTP/1.1"),
         ("/openai/deployments/{model}/chat/completions", b"POST /v1/openai/deployments/embed-1/embeddings HTTP/1.1"),
     ],
 )
-async def test_the_path_stands_beside_that_of_chat_completions(asking: Asking, path: str | None, asked: bytes) -> None:
+async def test_the_embeddings_path_is_derived_from_the_chat_completions_path(
+    asking: Asking, path: str | None, request_line: bytes
+) -> None:
     packed = base64.b64encode(struct.pack("<2f", 0.5, -1)).decode()
     async with asking(
-        answers=[answer(packed, [0.25, 1e-3])], models=MODELS, **({"path": path} if path else {})
+        answers=[make_response(packed, [0.25, 1e-3])], models=MODELS, **({"path": path} if path else {})
     ) as gateway:
-        reply = await embed(gateway, *text("a", "b"))
-    assert gateway.heads[0].startswith(asked)
-    assert [numbers(one) for one in reply.embeddings] == [(0.5, -1.0), pytest.approx((0.25, 1e-3))]
+        reply = await embed(gateway, *make_inputs("a", "b"))
+    assert gateway.heads[0].startswith(request_line)
+    assert [unpack_vector(embedding) for embedding in reply.embeddings] == [(0.5, -1.0), pytest.approx((0.25, 1e-3))]
     assert reply.usage.input_tokens == 7
 
 
 @pytest.mark.parametrize("usage", [None, {"prompt_tokens": -1, "total_tokens": 10**30}])
-async def test_vectors_are_given_in_the_order_of_the_inputs(asking: Asking, usage: Any) -> None:
+async def test_vectors_are_returned_in_the_order_of_the_inputs(asking: Asking, usage: Any) -> None:
     turned = [{"index": 1, "embedding": [2.0]}, {"index": 0, "embedding": [1.0]}]
-    async with asking(answers=[answer(data=turned, usage=usage)], models=MODELS) as gateway:
-        reply = await embed(gateway, *text("a", "b"))
-    assert [numbers(one) for one in reply.embeddings] == [(1.0,), (2.0,)]
+    async with asking(answers=[make_response(data=turned, usage=usage)], models=MODELS) as gateway:
+        reply = await embed(gateway, *make_inputs("a", "b"))
+    assert [unpack_vector(embedding) for embedding in reply.embeddings] == [(1.0,), (2.0,)]
     assert reply.usage.estimated
 
 
 @pytest.mark.parametrize(
     "broken",
     [
-        answer([1.0]),
-        answer([1.0], [1.0, 2.0]),
-        answer([], []),
-        answer("AAA=", "AAA="),
-        answer("not base64!", [1.0]),
-        answer([1.0], [2.0], data=[{"index": 0, "embedding": [1.0]}, {"index": 0, "embedding": [2.0]}]),
-        answer([1.0], [2.0], data="none"),
+        make_response([1.0]),
+        make_response([1.0], [1.0, 2.0]),
+        make_response([], []),
+        make_response("AAA=", "AAA="),
+        make_response("not base64!", [1.0]),
+        make_response([1.0], [2.0], data=[{"index": 0, "embedding": [1.0]}, {"index": 0, "embedding": [2.0]}]),
+        make_response([1.0], [2.0], data="none"),
         http_answer(200, b'{"error":{"message":"no"}}'),
         http_answer(200, b"<html>"),
     ],
 )
-async def test_an_answer_that_does_not_fit_is_an_error(asking: Asking, broken: bytes) -> None:
+async def test_a_malformed_embeddings_response_is_an_error(asking: Asking, broken: bytes) -> None:
     async with asking(answers=[broken], models=MODELS) as gateway:
         with pytest.raises(BadFrame):
-            await embed(gateway, *text("a", "b"))
+            await embed(gateway, *make_inputs("a", "b"))
 
 
 REFUSED = {"error": {"message": "Request contains an invalid argument.", "code": 400}}
@@ -133,33 +135,33 @@ REFUSED = {"error": {"message": "Request contains an invalid argument.", "code":
 @pytest.mark.parametrize(
     "refusal",
     [
-        answer(data=[]),
+        make_response(data=[]),
         http_answer(200, b'{"object":"list","data":null}'),
         http_answer(400, json.dumps(REFUSED).encode()),
         http_answer(400, b'{"errorMessage":"An error occurred while reading the response body"}'),
     ],
 )
-async def test_a_provider_that_gives_nothing_in_base64_is_asked_for_decimals_from_then_on(
-    asking: Asking, refusal: bytes
-) -> None:
-    async with asking(answers=[refusal, answer([1.0]), answer([2.0])], models=MODELS) as gateway:
-        vectors = [numbers(reply.embeddings[0]) for reply in [await embed(gateway, *text("a")) for _ in range(2)]]
+async def test_a_provider_without_base64_is_asked_for_floats_from_then_on(asking: Asking, refusal: bytes) -> None:
+    async with asking(answers=[refusal, make_response([1.0]), make_response([2.0])], models=MODELS) as gateway:
+        vectors = [
+            unpack_vector(reply.embeddings[0]) for reply in [await embed(gateway, *make_inputs("a")) for _ in range(2)]
+        ]
         [provider] = (await gateway.llm.ListProviders(llm_pb2.ListProvidersRequest())).providers
     assert vectors == [(1.0,), (2.0,)]
     assert [[*model.left_out] for model in provider.models] == [[], ["encoding_format"]]
 
 
-async def test_inputs_that_are_refused_take_the_encoding_from_nobody_else(asking: Asking) -> None:
+async def test_refused_inputs_do_not_disable_base64_for_others(asking: Asking) -> None:
     refusal = http_answer(400, json.dumps(REFUSED).encode())
     async with asking(answers=[refusal, refusal], models=MODELS) as gateway:
         with pytest.raises(InvalidRequest):
-            await embed(gateway, *text("a"))
+            await embed(gateway, *make_inputs("a"))
         [provider] = (await gateway.llm.ListProviders(llm_pb2.ListProvidersRequest())).providers
     assert [[*model.left_out] for model in provider.models] == [[], []]
 
 
 @pytest.mark.parametrize(
-    ("said", "status"),
+    ("message", "status"),
     [
         (
             "<400> InternalError.Algo.InvalidParameter: batch size is invalid, it should not be larger than 2.",
@@ -169,51 +171,57 @@ async def test_inputs_that_are_refused_take_the_encoding_from_nobody_else(asking
         ("* BatchEmbedContentsRequest.requests: at most 2 requests can be in one batch", 400),
     ],
 )
-async def test_inputs_follow_in_batches_where_a_provider_takes_no_more_at_once(
-    asking: Asking, said: str, status: int
+async def test_inputs_are_sent_in_batches_when_a_provider_limits_their_number(
+    asking: Asking, message: str, status: int
 ) -> None:
     """https://github.com/MemMachine/MemMachine/issues/864 (2025-12), https://github.com/garrytan/gbrain/issues/1199
     (2026-05)."""
-    refusal = http_answer(status, json.dumps({"error": {"message": said}}).encode())
-    batches = [answer([1.0], [2.0]), answer([3.0], [4.0]), answer([5.0])]
+    refusal = http_answer(status, json.dumps({"error": {"message": message}}).encode())
+    batches = [make_response([1.0], [2.0]), make_response([3.0], [4.0]), make_response([5.0])]
     async with asking(answers=[refusal, *batches, *batches], models=MODELS) as gateway:
-        for asked in (4, 7):
-            reply = await embed(gateway, *text("a", "b", "c", "d", "e"))
-            assert [numbers(one) for one in reply.embeddings] == [(1.0,), (2.0,), (3.0,), (4.0,), (5.0,)]
-            assert (reply.usage.input_tokens, reply.usage.model_calls, len(gateway.heads)) == (21, 3, asked)
+        for requests in (4, 7):
+            reply = await embed(gateway, *make_inputs("a", "b", "c", "d", "e"))
+            assert [unpack_vector(embedding) for embedding in reply.embeddings] == [
+                (1.0,),
+                (2.0,),
+                (3.0,),
+                (4.0,),
+                (5.0,),
+            ]
+            assert (reply.usage.input_tokens, reply.usage.model_calls, len(gateway.heads)) == (21, 3, requests)
 
 
-async def test_a_refused_key_is_followed_by_the_next_and_a_failure_by_another_try(asking: Asking) -> None:
-    refused, failed, empty = http_answer(401, b"{}"), http_answer(503, b"{}"), answer([1.0])
+async def test_a_refused_key_falls_back_to_the_next_and_a_failure_is_retried(asking: Asking) -> None:
+    refused, failed, empty = http_answer(401, b"{}"), http_answer(503, b"{}"), make_response([1.0])
     keys = {"apiKeys": ["env:KEY_A", "env:KEY_B"], "retry": {"maxAttempts": 2}}
     async with asking(answers=[refused, failed, empty], models=MODELS, **keys) as gateway:
         gateway.env.update(KEY_A="first-key", KEY_B="second-key")
-        await embed(gateway, *text("a"))
+        await embed(gateway, *make_inputs("a"))
     heads = [head.lower() for head in gateway.heads]
     assert [b"first-key" in head for head in heads] == [True, False, False]
     assert [b"second-key" in head for head in heads] == [False, True, True]
 
 
-async def test_another_provider_of_the_model_is_asked_but_never_a_fallback(asking: Asking) -> None:
+async def test_another_provider_of_the_model_is_tried_but_never_a_fallback_model(asking: Asking) -> None:
     failing = {"models": MODELS, "fallback": ["spare/sim-2"]}
     same = {"models": [{"name": "sim-2", "capabilities": ["embeddings"]}, MODELS[1]]}
     async with asking(answers=[http_answer(503, b"{}")], spare=same, **failing) as gateway:
         with pytest.raises(Overloaded):
-            await embed(gateway, *text("a"), provider_key="sim")
-        assert (await embed(gateway, *text("a"))).provider_key == "spare"
-        (asked,) = gateway.sim.requests
-    assert asked.body["model"] == "embed-1"
+            await embed(gateway, *make_inputs("a"), provider_key="sim")
+        assert (await embed(gateway, *make_inputs("a"))).provider_key == "spare"
+        (request,) = gateway.sim.requests
+    assert request.body["model"] == "embed-1"
 
 
-async def test_a_provider_that_cannot_be_asked_is_left_out(asking: Asking) -> None:
+async def test_a_provider_without_its_key_is_skipped(asking: Asking) -> None:
     keyless = {"apiKeys": ["env:NOT_SET"]}
     async with asking(models=MODELS, spare={"models": MODELS}, **keyless) as gateway:
-        assert (await embed(gateway, *text("a"))).provider_key == "spare"
+        assert (await embed(gateway, *make_inputs("a"))).provider_key == "spare"
         with pytest.raises(ProviderAuthentication):
-            await embed(gateway, *text("a"), provider_key="sim")
+            await embed(gateway, *make_inputs("a"), provider_key="sim")
     async with asking(answers=[http_answer(503, b"{}")], models=MODELS, spare={"models": MODELS} | keyless) as gateway:
         with pytest.raises(Overloaded):
-            await embed(gateway, *text("a"))
+            await embed(gateway, *make_inputs("a"))
 
 
 @pytest.mark.parametrize(
@@ -223,58 +231,58 @@ async def test_a_provider_that_cannot_be_asked_is_left_out(asking: Asking) -> No
         ({"model": "embed-2"}, NotFound, ""),
         ({"provider_key": "other"}, NotFound, ""),
         ({"dimensions": 0}, InvalidRequest, "dimensions"),
-        ({"inputs": text("a", "")}, InvalidRequest, "inputs[1]"),
+        ({"inputs": make_inputs("a", "")}, InvalidRequest, "inputs[1]"),
         ({"inputs": []}, InvalidRequest, "inputs"),
         ({"inputs": [llm_pb2.EmbeddingInput(tokens=llm_pb2.TokenIds())]}, InvalidRequest, "inputs[0]"),
-        ({"inputs": text("a") * 2049}, InvalidRequest, "inputs"),
+        ({"inputs": make_inputs("a") * 2049}, InvalidRequest, "inputs"),
         ({"dimensions": 5000}, InvalidRequest, ""),
     ],
 )
-async def test_what_cannot_be_embedded_is_refused(
+async def test_invalid_embedding_requests_are_refused(
     asking: Asking, fields: dict[str, Any], error: type[HeadraceError], place: str
 ) -> None:
     async with asking(models=MODELS) as gateway:
         with pytest.raises(error) as caught:
-            await embed(gateway, **({"inputs": text("a")} | fields))
+            await embed(gateway, **({"inputs": make_inputs("a")} | fields))
     assert caught.value.metadata.get("field", "") == place
 
 
-async def test_a_provider_of_another_protocol_has_none(asking: Asking) -> None:
+async def test_a_provider_of_another_protocol_has_no_embeddings(asking: Asking) -> None:
     async with asking(models=MODELS, protocol="anthropic") as gateway:
         with pytest.raises(InvalidRequest, match="has no embeddings"):
-            await embed(gateway, *text("a"))
+            await embed(gateway, *make_inputs("a"))
 
 
-async def test_a_provider_that_limits_its_callers_is_told_with_its_wait(asking: Asking) -> None:
+async def test_a_rate_limit_is_reported_with_its_wait(asking: Asking) -> None:
     limited = http_answer(429, b"{}", retry_after="30")
     async with asking(answers=[limited], models=MODELS) as gateway:
         with pytest.raises(RateLimited) as caught:
-            await embed(gateway, *text("a"))
+            await embed(gateway, *make_inputs("a"))
     assert caught.value.retry_after_s == 30
 
 
 async def test_a_call_waits_for_the_accounts_quota(asking: Asking) -> None:
     async with asking(models=MODELS, quota={"requestsPerMinute": 1}) as gateway:
-        await embed(gateway, *text("a"))
+        await embed(gateway, *make_inputs("a"))
         with pytest.raises(QuotaExceeded), rpc_errors():
-            await gateway.llm.Embed(llm_pb2.EmbedRequest(model="embed-1", inputs=text("b")), timeout=1)
+            await gateway.llm.Embed(llm_pb2.EmbedRequest(model="embed-1", inputs=make_inputs("b")), timeout=1)
 
 
-async def test_the_tokens_of_an_answer_count_in_the_accounts_minute(asking: Asking) -> None:
+async def test_a_responses_tokens_count_against_the_accounts_minute(asking: Asking) -> None:
     async with asking(models=MODELS, quota={"tokensPerMinute": 12}) as gateway:
-        reply = await embed(gateway, *text("warm day in Paris", "a warm day in Paris", "cold tea"))
+        reply = await embed(gateway, *make_inputs("warm day in Paris", "a warm day in Paris", "cold tea"))
         (provider,) = (await gateway.llm.ListProviders(llm_pb2.ListProvidersRequest(), timeout=60)).providers[:1]
         assert provider.minute_tokens == reply.usage.input_tokens == 11
         with pytest.raises(QuotaExceeded), rpc_errors():
-            await gateway.llm.Embed(llm_pb2.EmbedRequest(model="embed-1", inputs=text("b" * 50)), timeout=1)
+            await gateway.llm.Embed(llm_pb2.EmbedRequest(model="embed-1", inputs=make_inputs("b" * 50)), timeout=1)
 
 
-async def test_the_span_of_an_attempt_tells_how_it_ended_and_what_it_cost(asking: Asking) -> None:
+async def test_an_attempts_span_has_its_outcome_and_token_usage(asking: Asking) -> None:
     with recording() as recorded:
         async with asking(models=MODELS) as gateway:
-            await embed(gateway, *text("warm day in Paris", "a warm day in Paris", "cold tea"))
+            await embed(gateway, *make_inputs("warm day in Paris", "a warm day in Paris", "cold tea"))
             await recorded.until(lambda: "headrace.v1.LlmService/Embed" in recorded.names)
-    told = recorded.only("embeddings embed-1").attributes
-    assert told is not None
-    assert told["gen_ai.response.finish_reasons"] == ("stop",)
-    assert told["gen_ai.usage.input_tokens"] == 11
+    attributes = recorded.only("embeddings embed-1").attributes
+    assert attributes is not None
+    assert attributes["gen_ai.response.finish_reasons"] == ("stop",)
+    assert attributes["gen_ai.usage.input_tokens"] == 11

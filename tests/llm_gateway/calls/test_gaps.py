@@ -1,7 +1,7 @@
-"""The pace of an answer: the gaps that a caller sees are the provider's.
+"""The pace of an answer: a caller sees the same gaps between deltas as the provider sent.
 
-Within 20 ms for the median: buffering or merging shows as gaps of nothing and of two, and the noise of a busy machine,
-which is the benchmark's to measure, does not fail a good gateway.
+The median may differ by 20 ms. Buffering or merging would show as gaps of zero and of twice the length, while the noise
+of a busy machine, which the benchmark measures, does not fail a good gateway.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ CHUNKS = 40
 PACE_S = 0.1
 
 
-async def test_forty_chunks_over_four_seconds_keep_their_gaps(asking: Asking) -> None:
+async def test_chunks_arrive_with_the_providers_gaps_between_them(asking: Asking) -> None:
     async with asking() as gateway:
         request = gateway.request(model=f"bench-{CHUNKS}x{PACE_S * 1000:.0f}ms")
         loop, at_s = asyncio.get_running_loop(), list[float]()

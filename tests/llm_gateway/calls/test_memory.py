@@ -1,4 +1,4 @@
-"""Memory of the gateway's own process under streams that would fill it."""
+"""Memory of a gateway process under streams that could exhaust it."""
 
 import asyncio
 from pathlib import Path
@@ -40,7 +40,7 @@ async def reason(gateway: GatewayProcess, model: str, text: str) -> str:
 
 
 async def send_oversized(gateway: GatewayProcess, streams: int) -> None:
-    """So many streams with a frame that is too large, among others that keep the breakers closed."""
+    """Run `streams` streams with an oversized frame, among others that keep the breakers closed."""
 
     async def work(model: str) -> None:
         for number in range(streams // AT_ONCE):
@@ -54,7 +54,7 @@ async def send_oversized(gateway: GatewayProcess, streams: int) -> None:
 
 
 @pytest.mark.nightly
-async def test_a_hundred_streams_with_an_oversized_frame_leave_no_memory_behind(tmp_path: Path) -> None:
+async def test_streams_with_oversized_frames_leave_no_memory_behind(tmp_path: Path) -> None:
     async with asyncio.timeout(900), simulator(SCRIPT) as sim:
         entry = provider_entry(sim.base_url, models=[{"name": f"sim-{number}"} for number in range(AT_ONCE)])
         async with gateway_process(tmp_path, entry) as gateway:

@@ -1,4 +1,4 @@
-"""StreamChat over gRPC, the provider's frames on a real socket: what arrives, in which order, byte for byte."""
+"""StreamChat over gRPC with a provider on a real socket: which deltas arrive, in which order, byte for byte."""
 
 import json
 from typing import Any
@@ -11,25 +11,25 @@ from tests.support.llm_gateway.gateway import Asking
 TEXTS = ["\n\n", " ", "half", "-word", "\r\n", "水", "车\n", "\t", '"quoted"', "👩‍👩‍👧", "data: x\n\n", "\u2028"]
 
 
-async def test_deltas_arrive_one_by_one_byte_for_byte_between_started_and_finish(asking: Asking) -> None:
+async def test_deltas_arrive_unmerged_and_byte_for_byte_between_started_and_finish(asking: Asking) -> None:
     async with asking([{"steps": [{"reasoning": TEXTS}, {"content": TEXTS}]}]) as gateway:
-        heard = await gateway.hear()
+        result = await gateway.chat()
     expected = ["started", *["reasoning"] * len(TEXTS), *["content"] * len(TEXTS), "usage", "finish"]
-    assert heard.kinds == expected
-    assert heard.content == TEXTS
-    assert [delta.reasoning for delta in heard.deltas if delta.reasoning] == TEXTS
-    started = heard.deltas[0].started
+    assert result.kinds == expected
+    assert result.content == TEXTS
+    assert [delta.reasoning for delta in result.deltas if delta.reasoning] == TEXTS
+    started = result.deltas[0].started
     assert (started.provider, started.model, started.attempt) == ("sim", "sim-1", 1)
-    assert heard.deltas[-1].finish.reason == "stop"
-    assert heard.usage.output_tokens == 2 * len(TEXTS)
+    assert result.deltas[-1].finish.reason == "stop"
+    assert result.usage.output_tokens == 2 * len(TEXTS)
 
 
-async def test_a_thousand_deltas_flat_out_are_a_thousand_deltas(asking: Asking) -> None:
+async def test_a_thousand_fast_deltas_are_not_merged(asking: Asking) -> None:
     async with asking() as gateway:
-        assert (await gateway.hear(model="bench-1000x0ms")).content == [" headrace"] * 1000
+        assert (await gateway.chat(model="bench-1000x0ms")).content == [" headrace"] * 1000
 
 
-async def test_the_last_usage_counts_and_has_its_price(asking: Asking) -> None:
+async def test_the_last_usage_is_reported_with_its_cost(asking: Asking) -> None:
     last = {
         "prompt_tokens": 1000,
         "completion_tokens": 100,
@@ -39,19 +39,19 @@ async def test_the_last_usage_counts_and_has_its_price(asking: Asking) -> None:
     steps = [{"usage": {"prompt_tokens": 1}}, {"content": "x"}, {"usage": last}]
     models = [{"name": "sim-1", "price": {"inputPerMTok": 1.0, "outputPerMTok": 10.0}}]
     async with asking([{"steps": steps}], models=models) as gateway:
-        usage = (await gateway.hear()).usage
+        usage = (await gateway.chat()).usage
     assert (usage.input_tokens, usage.reasoning_tokens, usage.cached_tokens) == (1000, 40, 900)
     assert usage.cost_usd == pytest.approx(0.002)
     assert not usage.estimated
 
 
-async def test_an_estimated_input_counts_its_pictures(asking: Asking) -> None:
+async def test_an_estimated_input_includes_its_images(asking: Asking) -> None:
     choice = {"delta": {"content": "x"}, "finish_reason": "stop"}
     answer = json.dumps({"choices": [choice], "usage": {"completion_tokens": 3}})
     steps = [{"raw": f"data: {answer}\n\ndata: [DONE]\n\n"}, {"end": True}]
     picture = llm_pb2.ContentPart(image=llm_pb2.ImagePart(url="https://example.com/a.png"))
     async with asking([{"steps": steps, "opening": False}]) as gateway:
-        usage = (await gateway.hear(llm_pb2.Message(role="user", content=[picture] * 2))).usage
+        usage = (await gateway.chat(llm_pb2.Message(role="user", content=[picture] * 2))).usage
     assert usage.estimated
     assert 2_000 <= usage.input_tokens < 2_100
 
@@ -72,19 +72,19 @@ async def test_cached_tokens_cost_what_the_provider_bills(
     models = [{"name": "sim-1", "price": {"inputPerMTok": 10.0} | prices}]
     steps = [{"content": "x"}, {"usage": usage}]
     async with asking([{"steps": steps}], protocol="anthropic", models=models) as gateway:
-        spent = (await gateway.hear()).usage
+        spent = (await gateway.chat()).usage
     assert (spent.input_tokens, spent.cached_tokens, spent.cache_write_tokens) == (1_000_000, 500_000, 200_000)
     assert spent.cost_usd == pytest.approx(dollars)
 
 
-async def test_the_key_is_sent_and_the_first_that_is_set_wins(asking: Asking) -> None:
+async def test_the_first_key_that_is_set_is_sent(asking: Asking) -> None:
     async with asking(apiKeys=["env:UNSET_KEY", "env:SIM_KEY"]) as gateway:
         gateway.env["SIM_KEY"] = "sk-12345678"
-        assert (await gateway.hear()).error is None
+        assert (await gateway.chat()).error is None
         assert gateway.sim.requests[0].headers["authorization"] == "Bearer sk-12345678"
 
 
-async def test_a_window_that_the_file_does_not_have_is_the_built_in_tables(asking: Asking) -> None:
+async def test_a_missing_context_window_comes_from_the_built_in_table(asking: Asking) -> None:
     given: list[dict[str, Any]] = [{"name": "gpt-4o"}, {"name": "gpt-4o-mini", "contextWindow": 9000}, {"name": "new"}]
     async with asking(models=given) as gateway:
         reply = await gateway.llm.ListModels(llm_pb2.ListModelsRequest(), timeout=50)

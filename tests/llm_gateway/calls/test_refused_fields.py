@@ -1,4 +1,4 @@
-"""What a 400 names is left out of the next request, which is made at once."""
+"""A field that a 400 response names is omitted from the next request, which follows at once."""
 
 from typing import Any
 
@@ -154,16 +154,16 @@ async def list_left_out(gateway: Gateway) -> list[str]:
         ),
     ],
 )
-async def test_a_field_that_is_refused_is_left_out_at_once_and_from_then_on(
+async def test_a_refused_field_is_omitted_at_once_and_from_then_on(
     asking: Asking, field: str, error: dict[str, Any], fields: dict[str, Any]
 ) -> None:
     is_thinking = field in ("thinking", "output_config")
     wishes = WISHES | ({"tool_choice": "auto", "max_tokens": 8192} if is_thinking else {})
     async with asking([refuse(field, error), HELLO], **fields) as gateway:
         with capture_logs() as lines:
-            heard = await gateway.hear(**wishes)
-        again = await gateway.hear(**wishes)
-        assert (heard.content, again.content, heard.error, again.error) == (["hello"], ["hello"], None, None)
+            result = await gateway.chat(**wishes)
+        again = await gateway.chat(**wishes)
+        assert (result.content, again.content, result.error, again.error) == (["hello"], ["hello"], None, None)
         assert [request.status for request in gateway.sim.requests] == [400, 200, 200]
         assert await list_left_out(gateway) == [field]
     [line] = [line for line in lines if line["event"] == "field left out"]
@@ -175,7 +175,7 @@ CLOSED = '{"type":"object","properties":{"a":{"type":"string"}},"additionalPrope
 
 
 @pytest.mark.parametrize(
-    ("protocol", "field", "said"),
+    ("protocol", "field", "message"),
     [
         ("openai", "response_format", "This response_format type is unavailable now"),
         ("openai", "response_format", "'response_format.type' must be 'json_schema' or 'text'"),
@@ -203,16 +203,16 @@ CLOSED = '{"type":"object","properties":{"a":{"type":"string"}},"additionalPrope
         ("openai_responses", "text.format", "Invalid parameter: 'text.format' of type 'json_schema' is not supported"),
     ],
 )
-async def test_a_form_that_is_refused_is_described_in_words_from_then_on(
-    asking: Asking, protocol: str, field: str, said: str
+async def test_a_refused_output_format_is_put_into_the_prompt_from_then_on(
+    asking: Asking, protocol: str, field: str, message: str
 ) -> None:
-    """DeepSeek's only field of forms has no schema: https://github.com/microsoft/autogen/issues/6727,
+    """DeepSeek's output format field takes no schema: https://github.com/microsoft/autogen/issues/6727,
     https://github.com/llm-exe/llm-exe/issues/662 (2026-07); Claude on Vertex AI has no field:
     https://github.com/OpenHands/software-agent-sdk/issues/1630 (2026-01)."""
-    script = [refuse(field, openai_error(said)), HELLO]
+    script = [refuse(field, openai_error(message)), HELLO]
     async with asking(script, protocol=protocol, models=[{"name": "sim-1"}]) as gateway:
         for _ in range(2):
-            assert (await gateway.hear(output_format=common_pb2.OutputFormat(schema=CLOSED))).content == ["hello"]
+            assert (await gateway.chat(output_format=common_pb2.OutputFormat(schema=CLOSED))).content == ["hello"]
         assert [request.status for request in gateway.sim.requests] == [400, 200, 200]
         assert orjson.dumps(CLOSED).decode()[1:-1] in orjson.dumps(gateway.sim.requests[-1].body).decode()
         assert await list_left_out(gateway) == ["response_format"]
@@ -231,7 +231,7 @@ async def test_a_model_of_bedrock_without_streams_and_texts_beside_calls_has_a_c
     chat = [USER, asks(call("a"), text="I look."), answers("a"), USER]
     async with asking(answers=[*refusals, HELLOS["bedrock"]], protocol="bedrock") as gateway:
         for _ in range(2):
-            assert (await gateway.hear(*chat, tools=[TOOL])).content == ["hello"]
+            assert (await gateway.chat(*chat, tools=[TOOL])).content == ["hello"]
         paths = [head.partition(b" HTTP")[0].rpartition(b"/")[2] for head in gateway.heads]
         assert paths == [b"converse-stream", b"converse", b"converse", b"converse"]
         messages = orjson.loads(gateway.heads[-1].partition(b"\r\n\r\n")[2])["messages"]
@@ -281,7 +281,7 @@ async def test_a_model_that_refuses_cache_marks_has_none_from_then_on(asking: As
         answers=[refusal, HELLOS[protocol]], protocol=protocol, promptCache=True, models=models
     ) as gateway:
         for _ in range(2):
-            assert (await gateway.hear(model="anthropic.claude-x")).content == ["hello"]
+            assert (await gateway.chat(model="anthropic.claude-x")).content == ["hello"]
         assert [b"ephemeral" in sent or b"cachePoint" in sent for sent in gateway.heads] == [True, False, False]
         assert await list_left_out(gateway) == ["cache_control"]
 
@@ -304,17 +304,19 @@ async def test_instructions_that_a_model_refuses_are_the_users_from_then_on(
     refusal = http_answer(status, orjson.dumps({"message": said}), Content_Type="application/json")
     async with asking(answers=[refusal, HELLOS[protocol]], protocol=protocol) as gateway:
         for _ in range(2):
-            assert (await gateway.hear(SYSTEM, USER)).content == ["hello"]
+            assert (await gateway.chat(SYSTEM, USER)).content == ["hello"]
         assert [rb'"be brief\n\nhello"' in sent for sent in gateway.heads] == [False, True, True]
         assert await list_left_out(gateway) == ["system"]
 
 
-async def test_a_schema_that_is_refused_is_the_callers(asking: Asking) -> None:
-    said = "Invalid schema for response_format 'answer': In context=(), 'additionalProperties' is required to be false."
-    script = [refuse("response_format", openai_error(said, "response_format")), HELLO]
+async def test_a_refused_schema_is_the_callers_error(asking: Asking) -> None:
+    message = (
+        "Invalid schema for response_format 'answer': In context=(), 'additionalProperties' is required to be false."
+    )
+    script = [refuse("response_format", openai_error(message, "response_format")), HELLO]
     async with asking(script, models=[{"name": "sim-1"}]) as gateway:
-        heard = await gateway.hear(output_format=common_pb2.OutputFormat(schema=SCHEMA))
-        assert (heard.reason, len(gateway.sim.requests)) == ("INVALID_REQUEST", 1)
+        result = await gateway.chat(output_format=common_pb2.OutputFormat(schema=SCHEMA))
+        assert (result.reason, len(gateway.sim.requests)) == ("INVALID_REQUEST", 1)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +325,7 @@ async def test_a_schema_that_is_refused_is_the_callers(asking: Asking) -> None:
 async def test_a_form_that_responses_refuse_is_described_in_words(asking: Asking, said: str) -> None:
     script, models = [refuse("text", openai_error(said, "input")), HELLO], [{"name": "sim-1"}]
     async with asking(script, models=models, protocol="openai_responses") as gateway:
-        assert (await gateway.hear(output_format=common_pb2.OutputFormat(schema=SCHEMA))).content == ["hello"]
+        assert (await gateway.chat(output_format=common_pb2.OutputFormat(schema=SCHEMA))).content == ["hello"]
         assert SCHEMA in gateway.sim.requests[-1].body["instructions"]
 
 
@@ -348,9 +350,9 @@ async def test_a_tool_whose_name_is_refused_is_forced_by_being_offered_alone(
     tools = [TOOL, llm_pb2.ToolSchema(name="g")]
     async with asking(script, protocol=protocol) as gateway:
         for _ in range(2):
-            assert (await gateway.hear(tools=tools, tool_choice="g")).content == ["hello"]
+            assert (await gateway.chat(tools=tools, tool_choice="g")).content == ["hello"]
         gateway.sim.rules = (gateway.sim.rules[1],)
-        await gateway.hear(tools=tools, tool_choice="required")
+        await gateway.chat(tools=tools, tool_choice="required")
         sent = [(body["tool_choice"], len(body["tools"])) for body in bodies(gateway)[1:]]
     assert sent == [("required", 1), ("required", 1), ("required", 2)]
 
@@ -379,46 +381,46 @@ async def test_a_field_that_is_missing_beside_calls_is_added_from_then_on(
     refusal = http_answer(400, orjson.dumps({"error": openai_error(said)}), Content_Type="application/json")
     async with asking(answers=[refusal, HELLO_STREAM]) as gateway:
         for _ in range(2):
-            assert (await gateway.hear(*messages)).content == ["hello"]
+            assert (await gateway.chat(*messages)).content == ["hello"]
         assert (len(gateway.heads), await list_left_out(gateway)) == (3, [f"messages.{field}"])
     async with asking([refuse("model", openai_error(said))]) as gateway:
-        await gateway.hear(*messages)
+        await gateway.chat(*messages)
         answer = bodies(gateway)[1]["messages"][1]
         assert (answer["tool_calls"][0] if field == "extra_content" else answer)[field] == sent
         assert field == "content" or field not in answer["tool_calls"][1]
 
 
-async def test_of_two_fields_that_exclude_each_other_the_second_is_left_out(asking: Asking) -> None:
+async def test_of_two_mutually_exclusive_fields_the_second_is_omitted(asking: Asking) -> None:
     error = openai_error("`temperature` and `top_p` cannot both be specified for this model. Please use only one.")
     async with asking([refuse("top_p", error), HELLO]) as gateway:
-        assert (await gateway.hear(temperature=0.2, top_p=0.5)).content == ["hello"]
+        assert (await gateway.chat(temperature=0.2, top_p=0.5)).content == ["hello"]
         assert await list_left_out(gateway) == ["top_p"]
 
 
-async def test_another_value_of_a_refused_field_is_sent(asking: Asking) -> None:
+async def test_a_refused_fields_other_values_are_still_sent(asking: Asking) -> None:
     error = openai_error("temperature must be at most 1", "temperature", "invalid_value")
     async with asking([refuse("temperature", error), HELLO]) as gateway:
-        await gateway.hear(temperature=1.5)
+        await gateway.chat(temperature=1.5)
         gateway.sim.rules = gateway.sim.rules[1:]
-        await gateway.hear(temperature=0.5)
-        await gateway.hear(temperature=1.5)
+        await gateway.chat(temperature=0.5)
+        await gateway.chat(temperature=1.5)
         assert [request.body.get("temperature") for request in gateway.sim.requests] == [1.5, None, 0.5, None]
 
 
-async def test_a_limit_is_sent_under_the_name_that_the_model_wants(asking: Asking) -> None:
+async def test_the_output_limit_is_sent_under_the_name_the_model_requires(asking: Asking) -> None:
     error = openai_error(
         "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
         "max_tokens",
         "unsupported_parameter",
     )
     async with asking([refuse("max_tokens", error), HELLO]) as gateway:
-        await gateway.hear(max_tokens=64)
-        await gateway.hear(max_tokens=65)
+        await gateway.chat(max_tokens=64)
+        await gateway.chat(max_tokens=65)
         sent = [(body.get("max_tokens"), body.get("max_completion_tokens")) for body in bodies(gateway)]
     assert sent == [(64, None), (None, 64), (None, 65)]
 
 
-async def test_mistral_names_only_the_limit_that_it_does_not_know(asking: Asking) -> None:
+async def test_an_output_limit_mistral_refuses_is_sent_under_its_other_name(asking: Asking) -> None:
     detail = {
         "type": "extra_forbidden",
         "loc": ["body", "max_completion_tokens"],
@@ -427,7 +429,7 @@ async def test_mistral_names_only_the_limit_that_it_does_not_know(asking: Asking
     body = {"object": "error", "message": {"detail": [detail]}, "type": "invalid_request_error", "param": None}
     refusal = {"match": {"field": "max_completion_tokens"}, "steps": [{"status": 422, "body": body}]}
     async with asking([refusal, HELLO], outputLimit="max_completion_tokens") as gateway:
-        assert (await gateway.hear(max_tokens=64)).content == ["hello"]
+        assert (await gateway.chat(max_tokens=64)).content == ["hello"]
         assert bodies(gateway)[-1]["max_tokens"] == 64
 
 
@@ -446,33 +448,35 @@ def bodies(gateway: Gateway) -> list[dict[str, Any]]:
         (openai_error("'messages[0].role' must be one of user, assistant, reasoning"), 400),
     ],
 )
-async def test_what_names_nothing_optional_is_final(asking: Asking, error: dict[str, Any], status: int) -> None:
+async def test_a_refusal_that_names_no_optional_field_is_final(
+    asking: Asking, error: dict[str, Any], status: int
+) -> None:
     async with asking([refuse("model", error, status), HELLO]) as gateway:
-        heard = await gateway.hear(**WISHES)
-        assert (heard.reason, len(gateway.sim.requests)) == ("INVALID_REQUEST", 1)
-        assert heard.failure.metadata.get("param", "") == (error["param"] or "")
+        result = await gateway.chat(**WISHES)
+        assert (result.reason, len(gateway.sim.requests)) == ("INVALID_REQUEST", 1)
+        assert result.failure.metadata.get("param", "") == (error["param"] or "")
         assert await list_left_out(gateway) == []
 
 
-async def test_a_field_whose_absence_helps_nothing_is_left_out_for_nobody_else(asking: Asking) -> None:
+async def test_a_field_whose_omission_does_not_help_is_not_omitted_for_others(asking: Asking) -> None:
     error = openai_error("tools[0].description: 'temperature is not supported' must be shorter")
     async with asking([refuse("tools", error), HELLO]) as gateway:
-        heard = await gateway.hear(temperature=0.2, tools=[TOOL])
-        assert (heard.reason, await list_left_out(gateway)) == ("INVALID_REQUEST", [])
-        assert (await gateway.hear(temperature=0.2)).content == ["hello"]
+        result = await gateway.chat(temperature=0.2, tools=[TOOL])
+        assert (result.reason, await list_left_out(gateway)) == ("INVALID_REQUEST", [])
+        assert (await gateway.chat(temperature=0.2)).content == ["hello"]
     assert [body.get("temperature") for body in bodies(gateway)] == [0.2, None, 0.2]
 
 
-async def test_a_model_that_refuses_everything_ends_in_its_last_error(asking: Asking) -> None:
+async def test_a_model_that_refuses_every_field_returns_its_last_error(asking: Asking) -> None:
     script = [refuse(field, openai_error("no", field)) for field in ("temperature", "tool_choice", "model")]
     async with asking(script) as gateway:
-        heard = await gateway.hear(**WISHES)
-        assert (heard.reason, heard.failure.metadata["param"]) == ("INVALID_REQUEST", "model")
+        result = await gateway.chat(**WISHES)
+        assert (result.reason, result.failure.metadata["param"]) == ("INVALID_REQUEST", "model")
         assert len(gateway.sim.requests) == 3
 
 
-async def test_a_refused_field_is_no_full_window(asking: Asking) -> None:
+async def test_a_refused_field_is_not_taken_for_a_full_context_window(asking: Asking) -> None:
     error = openai_error("temperature is not supported", "temperature")
     models = [{"name": "sim-1", "contextWindow": 10}]
     async with asking([refuse("temperature", error), HELLO], models=models) as gateway:
-        assert (await gateway.hear(temperature=0.2)).content == ["hello"]
+        assert (await gateway.chat(temperature=0.2)).content == ["hello"]

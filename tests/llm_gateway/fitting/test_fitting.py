@@ -1,4 +1,4 @@
-"""What a provider is sent of a conversation that does not fit as it was said."""
+"""Conversations adapted to what their provider accepts."""
 
 import json
 from typing import Any
@@ -16,12 +16,12 @@ from tests.support.llm_gateway.gateway import Asking, text_message
 IMAGE = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=b"png", mime_type="image/png"))
 
 
-def named(call_id: str, name: str) -> tuple[llm_pb2.Message, llm_pb2.Message]:
+def make_named_call(call_id: str, name: str) -> tuple[llm_pb2.Message, llm_pb2.Message]:
     result = text_message("tool", "done", tool_call_id=call_id, name=name)
     return asks(llm_pb2.ToolCall(id=call_id, name=name, arguments="{}")), result
 
 
-def seen(call_id: str) -> llm_pb2.Message:
+def make_image_result(call_id: str) -> llm_pb2.Message:
     result = answers(call_id)
     result.content.append(IMAGE)
     return result
@@ -35,11 +35,11 @@ def seen(call_id: str) -> llm_pb2.Message:
         ([USER, llm_pb2.Message(role="assistant"), USER], ["user"]),
         ([text_message("assistant", "a"), USER], ["user", "assistant", "user"]),
         ([USER, asks(call("a")), answers("a"), USER], ["user", "assistant", "tool", "assistant", "user"]),
-        ([USER, asks(call("a")), seen("a")], ["user", "assistant", "tool", "assistant", "user"]),
+        ([USER, asks(call("a")), make_image_result("a")], ["user", "assistant", "tool", "assistant", "user"]),
         ([USER, text_message("assistant", "a")], ["user", "assistant", "user"]),
     ],
 )
-async def test_turns_alternate_where_a_provider_is_strict(
+async def test_roles_alternate_for_a_strict_provider(
     asking: Asking, messages: list[llm_pb2.Message], roles: list[str]
 ) -> None:
     async with asking(turnOrder="strict") as gateway:
@@ -48,16 +48,16 @@ async def test_turns_alternate_where_a_provider_is_strict(
 
 
 @pytest.mark.parametrize("protocol", ["openai", "anthropic"])
-async def test_texts_beside_each_other_have_a_blank_line_between_them(asking: Asking, protocol: str) -> None:
+async def test_adjacent_texts_are_separated_by_a_blank_line(asking: Asking, protocol: str) -> None:
     user = text_message("user", '{"a":1}')
     user.content.add(text="[File: b.json]")
     result = answers("a", "sun")
     result.content.add(text="and wind")
     async with asking(protocol=protocol) as gateway:
         body = await read_body(gateway, user, text_message("user", "Well?"), asks(call("a")), result, tools=[TOOL])
-    said = orjson.dumps(body["messages"]).decode()
-    assert r"{\"a\":1}\n\n[File: b.json]\n\nWell?" in said
-    assert r"sun\n\nand wind" in said
+    messages_text = orjson.dumps(body["messages"]).decode()
+    assert r"{\"a\":1}\n\n[File: b.json]\n\nWell?" in messages_text
+    assert r"sun\n\nand wind" in messages_text
     if protocol == "openai":
         assert body["messages"][1]["content"] is None, "some gateways make a word of an empty text"
 
@@ -66,11 +66,11 @@ async def test_texts_beside_each_other_have_a_blank_line_between_them(asking: As
     ("name", "sent"), [("browser.tabs.open", "browser_tabs_open"), ("", "_"), ("é", "_"), ("f" * 70, f"{'f' * 55}_")]
 )
 @pytest.mark.parametrize("protocol", ["openai", "anthropic"])
-async def test_a_name_that_a_model_made_up_is_one_that_providers_take(
+async def test_an_invented_tool_name_is_sent_in_a_valid_form(
     asking: Asking, name: str, sent: str, protocol: str
 ) -> None:
     async with asking(protocol=protocol) as gateway:
-        body = await read_body(gateway, USER, *named("a", name), tools=[TOOL])
+        body = await read_body(gateway, USER, *make_named_call("a", name), tools=[TOOL])
     [found] = [
         called.get("name") or called["function"]["name"]
         for called in (body["messages"][1].get("tool_calls") or body["messages"][1]["content"])
@@ -79,25 +79,27 @@ async def test_a_name_that_a_model_made_up_is_one_that_providers_take(
     assert len(found) == (64 if len(name) > 64 else len(sent))
 
 
-async def test_tools_have_different_names_in_a_request_and_their_own_in_its_answer(asking: Asking) -> None:
+async def test_tools_are_sent_under_unique_names_and_returned_under_their_own(asking: Asking) -> None:
     tools = [llm_pb2.ToolSchema(name=name) for name in ("web.search", "web_search", "web search")]
     async with asking([{"steps": [{"toolCall": "web_search", "id": "c1", "arguments": ["{}"]}]}]) as gateway:
-        heard = await gateway.hear(tools=tools, tool_choice="web_search")
+        result = await gateway.chat(tools=tools, tool_choice="web_search")
         names = [tool["function"]["name"] for tool in gateway.sim.requests[-1].body["tools"]]
         assert names[1] == "web_search"
         assert len({*names}) == 3
         assert gateway.sim.requests[-1].body["tool_choice"]["function"]["name"] == "web_search"
-    assert heard.calls[0].name == "web_search"
+    assert result.calls[0].name == "web_search"
     async with asking([{"steps": [{"toolCall": "web_search", "id": "c1", "arguments": ["{}"]}]}]) as gateway:
-        heard = await gateway.hear(tools=tools[:1])
-    assert heard.calls[0].name == "web.search", "its own name is another"
+        result = await gateway.chat(tools=tools[:1])
+    assert result.calls[0].name == "web.search", "its own name is another"
 
 
 @pytest.mark.parametrize("protocol", ["openai", "anthropic"])
 @pytest.mark.parametrize("given", ["c" * 53, "functions.f:0", "ö"])
-async def test_an_id_that_another_provider_made_fits_with_its_result(asking: Asking, given: str, protocol: str) -> None:
+async def test_another_providers_call_id_is_converted_consistently_with_its_result(
+    asking: Asking, given: str, protocol: str
+) -> None:
     async with asking(protocol=protocol) as gateway:
-        body = await read_body(gateway, USER, *named(given, "f"), tools=[TOOL])
+        body = await read_body(gateway, USER, *make_named_call(given, "f"), tools=[TOOL])
     called, result = body["messages"][1:]
     if protocol == "openai":
         ids = {called["tool_calls"][0]["id"], result["tool_call_id"]}
@@ -108,16 +110,22 @@ async def test_an_id_that_another_provider_made_fits_with_its_result(asking: Ask
     assert found.isascii()
 
 
-async def test_kimis_ids_have_the_form_that_its_model_was_trained_on(asking: Asking) -> None:
-    """With others it soon writes its calls into the text, or nothing: https://github.com/vllm-project/vllm/issues/29596
+async def test_kimi_receives_call_ids_in_its_trained_form(asking: Asking) -> None:
+    """With other ids it soon writes its calls into the text, or nothing: https://github.com/vllm-project/vllm/issues/29596
     (2025-11), https://github.com/getkimchi/kimchi/pull/1066 (2026-08)."""
     calls = [call("functions.f:0"), call("call_8hQ1")]
-    messages = [USER, asks(*calls), answers("functions.f:0"), answers("call_8hQ1"), *named("toolu_1", "web.search")]
+    messages = [
+        USER,
+        asks(*calls),
+        answers("functions.f:0"),
+        answers("call_8hQ1"),
+        *make_named_call("toolu_1", "web.search"),
+    ]
     async with asking(models=[{"name": "moonshotai/Kimi-K2.5"}]) as gateway:
         body = await read_body(gateway, *messages, model="moonshotai/Kimi-K2.5", tools=[TOOL])
-    asked = [item["id"] for message in body["messages"] for item in message.get("tool_calls") or ()]
+    call_ids = [item["id"] for message in body["messages"] for item in message.get("tool_calls") or ()]
     answered = [message["tool_call_id"] for message in body["messages"] if message["role"] == "tool"]
-    assert asked == answered == ["functions.f:0", "functions.f:1", "functions.web_search:2"]
+    assert call_ids == answered == ["functions.f:0", "functions.f:1", "functions.web_search:2"]
 
 
 NO_ARGUMENTS = {"type": "object", "properties": {}}
@@ -127,7 +135,7 @@ BOTH: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}
 DEFINED = {"A": A | {"type": "object"}}
 
 
-def an_object(**properties: Any) -> dict[str, Any]:
+def make_object(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
 
 
@@ -142,29 +150,35 @@ def an_object(**properties: Any) -> dict[str, Any]:
         ({"anyOf": [A, B]}, BOTH, "anyOf"),
         ({"allOf": [A, B]}, BOTH | {"required": ["a", "b"]}, "allOf"),
         ({"$ref": "#/$defs/A", "$defs": DEFINED}, A | {"type": "object", "$defs": DEFINED}, ""),
-        (an_object(a={"type": "array"}), an_object(a={"type": "array", "items": {}}), ""),
-        (an_object(a={"items": [{}, True]}), an_object(a={"prefixItems": [{}, {}]}), ""),
-        (an_object(a={"type": "any", "required": True}), an_object(a={}), ""),
+        (make_object(a={"type": "array"}), make_object(a={"type": "array", "items": {}}), ""),
+        (make_object(a={"items": [{}, True]}), make_object(a={"prefixItems": [{}, {}]}), ""),
+        (make_object(a={"type": "any", "required": True}), make_object(a={}), ""),
         ({"type": "any"} | {"properties": BOTH["properties"], "oneOf": True}, BOTH, ""),
         ({"properties": None, "required": False, "type": None}, NO_ARGUMENTS, ""),
-        (an_object(b=True) | {"required": ["c"]}, an_object(c={}, b={}) | {"required": ["c"]}, ""),
+        (make_object(b=True) | {"required": ["c"]}, make_object(c={}, b={}) | {"required": ["c"]}, ""),
         # Draft 4, OpenAPI and mistakes of MCP servers: https://github.com/Dokploy/mcp/issues/74 and
         # https://github.com/kestra-io/kestra/pull/17075, 2026.
-        (an_object(a={"exclusiveMinimum": True, "minimum": 0}), an_object(a={"minimum": 0}), ""),
-        (an_object(a={"minimum": "2026-01-01", "maxLength": None, "pattern": 5}), an_object(a={}), ""),
-        (an_object(a="string", b=None), an_object(a={}, b={}), ""),
-        (an_object(a={"items": "string", "additionalProperties": "no"}), an_object(a={}), ""),
+        (make_object(a={"exclusiveMinimum": True, "minimum": 0}), make_object(a={"minimum": 0}), ""),
+        (make_object(a={"minimum": "2026-01-01", "maxLength": None, "pattern": 5}), make_object(a={}), ""),
+        (make_object(a="string", b=None), make_object(a={}, b={}), ""),
+        (make_object(a={"items": "string", "additionalProperties": "no"}), make_object(a={}), ""),
         # https://github.com/can1357/oh-my-pi/issues/2784 and https://github.com/codefuturist/email-mcp/issues/58, 2026.
-        (an_object(a={"pattern": "^(?!null$)"}), an_object(a={"description": 'It fits {"pattern":"^(?!null$)"}.'}), ""),
-        (an_object(a={"pattern": "^[a-z_]{1,9}(-|:)$"}), an_object(a={"pattern": "^[a-z_]{1,9}(-|:)$"}), ""),
         (
-            an_object(a={"description": "Text.", "maxLength": 10_000, "minLength": 1}),
-            an_object(a={"description": 'Text. It fits {"maxLength":10000}.', "minLength": 1}),
+            make_object(a={"pattern": "^(?!null$)"}),
+            make_object(a={"description": 'It fits {"pattern":"^(?!null$)"}.'}),
+            "",
+        ),
+        (make_object(a={"pattern": "^[a-z_]{1,9}(-|:)$"}), make_object(a={"pattern": "^[a-z_]{1,9}(-|:)$"}), ""),
+        (
+            make_object(a={"description": "Text.", "maxLength": 10_000, "minLength": 1}),
+            make_object(a={"description": 'Text. It fits {"maxLength":10000}.', "minLength": 1}),
             "",
         ),
     ],
 )
-async def test_a_schema_has_a_form_that_providers_take(asking: Asking, given: Any, sent: Any, lost: str) -> None:
+async def test_a_tool_schema_is_sent_in_a_form_providers_accept(
+    asking: Asking, given: Any, sent: Any, lost: str
+) -> None:
     tool = llm_pb2.ToolSchema(name="f", description="does it", parameters=given and json.dumps(given))
     async with asking() as gateway:
         [offered] = (await read_body(gateway, tools=[tool]))["tools"]
@@ -177,7 +191,7 @@ async def test_a_schema_has_a_form_that_providers_take(asking: Asking, given: An
     "pattern", ["a+", "^\\p{L}$", "^\\d{4}$", "^[a[b]$", "^a$|^b$", "^(?P<x>a)$", "^x{1,1000000000}$"]
 )
 async def test_a_pattern_that_not_every_server_reads_is_described_in_words(asking: Asking, pattern: str) -> None:
-    tool = llm_pb2.ToolSchema(name="f", parameters=json.dumps(an_object(a={"pattern": pattern})))
+    tool = llm_pb2.ToolSchema(name="f", parameters=json.dumps(make_object(a={"pattern": pattern})))
     async with asking() as gateway:
         [offered] = (await read_body(gateway, tools=[tool]))["tools"]
     assert offered["function"]["parameters"]["properties"]["a"].keys() == {"description"}
@@ -199,7 +213,7 @@ async def test_kimi_has_types_within_choices_and_references_without_conflicts(
 ) -> None:
     """https://github.com/MoonshotAI/kimi-code/issues/2661, https://github.com/MoonshotAI/kimi-cli/issues/2061, 2026."""
     defined = {"$defs": {"A": {"type": "string", "description": "its"}}}
-    tool = llm_pb2.ToolSchema(name="f", parameters=json.dumps(an_object(a=given) | defined))
+    tool = llm_pb2.ToolSchema(name="f", parameters=json.dumps(make_object(a=given) | defined))
     async with asking(models=[{"name": "moonshotai/Kimi-K2.6"}, {"name": "sim-1"}]) as gateway:
         for model, expected in (("moonshotai/Kimi-K2.6", sent), ("sim-1", given)):
             [offered] = (await read_body(gateway, tools=[tool], model=model))["tools"]
@@ -208,11 +222,11 @@ async def test_kimi_has_types_within_choices_and_references_without_conflicts(
             )
 
 
-ODD_KEYS = an_object(**{"$top": {"type": "integer"}, "a": {}, "x" * 65: {}}) | {"required": ["a", "$top"]}
+ODD_KEYS = make_object(**{"$top": {"type": "integer"}, "a": {}, "x" * 65: {}}) | {"required": ["a", "$top"]}
 
 
 @pytest.mark.parametrize("protocol", ["openai", "anthropic", "bedrock"])
-async def test_a_key_that_claude_refuses_is_described_in_words(asking: Asking, protocol: str) -> None:
+async def test_a_schema_key_claude_refuses_is_moved_to_the_description(asking: Asking, protocol: str) -> None:
     """One such key makes every request fail: https://github.com/anthropics/claude-code/issues/34771, 2026-03."""
     tool = llm_pb2.ToolSchema(name="f", parameters=json.dumps(ODD_KEYS | {"additionalProperties": False}))
     async with asking([{"steps": [{"content": "done"}]}], protocol=protocol) as gateway:
@@ -222,13 +236,13 @@ async def test_a_key_that_claude_refuses_is_described_in_words(asking: Asking, p
         return
     spec = body["tools"][0] if protocol == "anthropic" else body["toolConfig"]["tools"][0]["toolSpec"]
     sent = spec["input_schema"] if protocol == "anthropic" else spec["inputSchema"]["json"]
-    assert sent == an_object(a={}) | {"required": ["a"]}
+    assert sent == make_object(a={}) | {"required": ["a"]}
     assert '{"$top":{"type":"integer"}' in spec["description"]
     assert '"required":["$top"]' in spec["description"]
 
 
 NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}, "$ref": {"type": "string"}}}
-REFERRING = an_object(
+REFERRING = make_object(
     node={"$ref": "#/$defs/Node", "title": "Node"},
     kind={"type": "string", "enum": ["", "a"]},
     level={"type": "integer", "enum": [1, 2]},
@@ -237,7 +251,7 @@ REFERRING = an_object(
 
 
 @pytest.mark.parametrize("fields", [{"protocol": "gemini"}, {"models": [{"name": "google/gemini-3-pro"}]}])
-async def test_gemini_has_schemas_without_references_and_with_texts_for_choices(
+async def test_gemini_receives_schemas_without_references_and_with_string_enums(
     asking: Asking, fields: dict[str, Any]
 ) -> None:
     """https://github.com/google-gemini/gemini-cli/issues/13326 (2025-11), https://github.com/anomalyco/opencode/issues/12295
@@ -250,8 +264,8 @@ async def test_gemini_has_schemas_without_references_and_with_texts_for_choices(
         sent = body["tools"][0]["functionDeclarations"][0]["parametersJsonSchema"]
     else:
         sent = body["tools"][0]["function"]["parameters"]
-    assert sent == an_object(
-        node=an_object(next={}, **{"$ref": {"type": "string"}}) | {"title": "Node"},
+    assert sent == make_object(
+        node=make_object(next={}, **{"$ref": {"type": "string"}}) | {"title": "Node"},
         kind={"type": "string", "enum": ["a"]},
         level={"type": "integer"},
         lost={"description": "gone"},
@@ -276,21 +290,24 @@ NULL = {"type": "null"}
         ({"type": "object", "patternProperties": {"^a": {}}, "additionalProperties": {}}, {"type": "object"}),
     ],
 )
-async def test_gateways_before_gemini_have_only_its_own_keywords(asking: Asking, given: Any, sent: Any) -> None:
-    """Any other makes each request fail: https://github.com/databricks/unity-gateway/issues/491 (2026-09),
+async def test_gateways_to_gemini_receive_only_geminis_schema_keywords(asking: Asking, given: Any, sent: Any) -> None:
+    """Any other keyword makes each request fail: https://github.com/databricks/unity-gateway/issues/491 (2026-09),
     https://github.com/openswarm-ai/openswarm/issues/24 (2026-05)."""
     root = {"$schema": "https://json-schema.org/draft/2020-12/schema", "additionalProperties": False, "$defs": DEFINED}
-    tool = llm_pb2.ToolSchema(name="f", parameters=json.dumps(root | an_object(a=given)))
+    tool = llm_pb2.ToolSchema(name="f", parameters=json.dumps(root | make_object(a=given)))
     async with asking(models=[{"name": "databricks-gemini-3-8-flash"}]) as gateway:
         [offered] = (await read_body(gateway, tools=[tool], model="databricks-gemini-3-8-flash"))["tools"]
-    assert offered["function"]["parameters"] == an_object(a=sent)
+    assert offered["function"]["parameters"] == make_object(a=sent)
 
 
-async def test_references_that_would_fill_the_memory_are_cut(asking: Asking) -> None:
+async def test_exponentially_expanding_references_are_truncated(asking: Asking) -> None:
     levels = {
-        f"L{level}": an_object(**{f"p{n}": {"$ref": f"#/$defs/L{level + 1}"} for n in range(10)}) for level in range(20)
+        f"L{level}": make_object(**{f"p{n}": {"$ref": f"#/$defs/L{level + 1}"} for n in range(10)})
+        for level in range(20)
     }
-    tool = llm_pb2.ToolSchema(name="f", parameters=json.dumps(an_object(a={"$ref": "#/$defs/L0"}) | {"$defs": levels}))
+    tool = llm_pb2.ToolSchema(
+        name="f", parameters=json.dumps(make_object(a={"$ref": "#/$defs/L0"}) | {"$defs": levels})
+    )
     async with asking(protocol="gemini") as gateway:
         body = await read_body(gateway, tools=[tool])
     assert len(json.dumps(body)) < 200_000
@@ -310,13 +327,13 @@ def list_texts(value: Any) -> list[str]:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("is_alone", [True, False])
-async def test_no_provider_has_a_blank_text(asking: Asking, protocol: str, is_alone: bool) -> None:
+async def test_no_provider_receives_a_blank_text(asking: Asking, protocol: str, is_alone: bool) -> None:
     """Claude, GLM, MiniMax and Volcengine refuse the chat for it: https://github.com/anomalyco/opencode/issues/31259,
     https://github.com/earendil-works/pi/pull/3309, https://github.com/quailyquaily/mistermorph/pull/46 (2026)."""
-    shown = text_message("user", BLANK)
-    shown.content.append(IMAGE)
+    with_image = text_message("user", BLANK)
+    with_image.content.append(IMAGE)
     calls = [asks(call("a"), call("b"), text=BLANK), answers("a", ""), answers("b", BLANK)]
-    messages = [text_message("system", BLANK), shown, *calls, text_message("assistant", BLANK)]
+    messages = [text_message("system", BLANK), with_image, *calls, text_message("assistant", BLANK)]
     messages = [*([] if is_alone else messages), text_message("user", BLANK)]
     async with asking([{"steps": [{"content": "done"}]}], protocol=protocol) as gateway:
         texts = list_texts(await read_body(gateway, *messages, tools=[TOOL]))
@@ -327,8 +344,8 @@ async def test_no_provider_has_a_blank_text(asking: Asking, protocol: str, is_al
 @pytest.mark.parametrize(
     ("fields", "model"), [({"protocol": "bedrock"}, "sim-1"), ({"models": [{"name": "claude-x"}]}, "claude-x")]
 )
-async def test_tools_that_were_called_are_offered_to_claude(asking: Asking, fields: dict[str, Any], model: str) -> None:
-    messages = [USER, *named("a", "web.search"), text_message("user", "Sum it up.")]
+async def test_tools_called_earlier_are_declared_to_claude(asking: Asking, fields: dict[str, Any], model: str) -> None:
+    messages = [USER, *make_named_call("a", "web.search"), text_message("user", "Sum it up.")]
     async with asking([{"steps": [{"content": "done"}]}], **fields) as gateway:
         body = await read_body(gateway, *messages, model=model)
         plain = await read_body(gateway, USER, model=model)
@@ -342,14 +359,14 @@ async def test_tools_that_were_called_are_offered_to_claude(asking: Asking, fiel
 
 
 @pytest.mark.parametrize("fields", [{"reasoning": "thinking"}, {"reasoningKept": "chat"}])
-async def test_calls_have_a_reasoning_wherever_the_provider_wants_one(asking: Asking, fields: dict[str, Any]) -> None:
+async def test_calls_include_reasoning_where_the_provider_requires_it(asking: Asking, fields: dict[str, Any]) -> None:
     thought = [asks(call(id), reasoning_content=reasoning) for id, reasoning in (("a", ""), ("b", "hm"))]
     async with asking(**fields) as gateway:
         body = await read_body(gateway, USER, thought[0], answers("a"), thought[1], answers("b"), asks(text="so"), USER)
     assert [message.get("reasoning_content") for message in body["messages"][1:6:2]] == [" ", "hm", None]
 
 
-async def test_blocks_of_an_answer_go_back_in_the_order_in_which_they_came(asking: Asking) -> None:
+async def test_an_answers_blocks_are_sent_back_in_their_original_order(asking: Asking) -> None:
     blocks = [
         {"type": "thinking", "thinking": "Hm", "signature": sign_thinking("Hm")},
         {"type": "text", "chars": 7},
@@ -362,14 +379,17 @@ async def test_blocks_of_an_answer_go_back_in_the_order_in_which_they_came(askin
     other = asks(call("a"), text="I look. Yes, I do.", provider_state=state)
     async with asking(protocol="anthropic", reasoning="adaptive") as gateway:
         sent = [
-            [block["type"] for block in (await read_body(gateway, USER, said, answers("a")))["messages"][1]["content"]]
-            for said in (answer, other)
+            [
+                block["type"]
+                for block in (await read_body(gateway, USER, assistant, answers("a")))["messages"][1]["content"]
+            ]
+            for assistant in (answer, other)
         ]
     assert sent == [["thinking", "text", "thinking", "tool_use", "text"], ["thinking", "thinking", "text", "tool_use"]]
 
 
 @pytest.mark.parametrize(("model", "is_given"), [("sim-1", True), ("sim-2", False)])
-async def test_what_only_a_provider_can_read_goes_back_to_the_model_that_made_it(
+async def test_provider_state_is_sent_back_only_to_the_model_that_produced_it(
     asking: Asking, model: str, is_given: bool
 ) -> None:
     """Signatures are a model's own: https://github.com/vybestack/llxprt-code/issues/2335 (2026-07),
@@ -379,8 +399,8 @@ async def test_what_only_a_provider_can_read_goes_back_to_the_model_that_made_it
     async with asking(
         [*script, {"steps": [{"content": "done"}]}], protocol="anthropic", reasoning="adaptive", models=models
     ) as gateway:
-        heard = await gateway.hear(tools=[TOOL], reasoning=llm_pb2.Reasoning(enabled=True))
-        [state] = [delta.provider_state for delta in heard.deltas if delta.provider_state]
+        result = await gateway.chat(tools=[TOOL], reasoning=llm_pb2.Reasoning(enabled=True))
+        [state] = [delta.provider_state for delta in result.deltas if delta.provider_state]
         answer = asks(call("a"), text="So.", provider_state=state)
         body = await read_body(gateway, USER, answer, answers("a"), tools=[TOOL], model=model)
     kinds = [block["type"] for block in body["messages"][1]["content"]]
@@ -408,20 +428,20 @@ STALE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("protocol", STALE)
-async def test_a_state_that_its_provider_refuses_does_not_end_the_chat(asking: Asking, protocol: str) -> None:
-    """Another key, account or version behind the same address reads it no longer:
+async def test_a_refused_provider_state_does_not_end_the_chat(asking: Asking, protocol: str) -> None:
+    """Another key, account or version at the same URL can no longer read it:
     https://github.com/anthropics/anthropic-sdk-python/issues/1598 (2026-05), https://github.com/openai/codex/issues/8119
     (2025-12)."""
     state = orjson.dumps({"provider": "sim"} | STALE[protocol]).decode()
     async with asking([{"steps": [{"content": "done"}]}], protocol=protocol) as gateway:
         for _ in range(2):
-            heard = await gateway.hear(USER, asks(call("a"), provider_state=state), answers("a"), tools=[TOOL])
-            assert (heard.content, heard.error) == (["done"], None)
+            result = await gateway.chat(USER, asks(call("a"), provider_state=state), answers("a"), tools=[TOOL])
+            assert (result.content, result.error) == (["done"], None)
         assert [request.status for request in gateway.sim.requests] == [400, 200, 200]
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "message"),
     [
         (400, "messages.1.content.0: Invalid `signature` in `thinking` block"),
         (400, "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified."),
@@ -441,13 +461,15 @@ async def test_a_state_that_its_provider_refuses_does_not_end_the_chat(asking: A
         (400, "web_search tool use with id srvtoolu_1 was found without a corresponding web_search_tool_result block"),
     ],
 )
-async def test_each_vendors_words_for_such_a_state_are_known(asking: Asking, status: int, said: str) -> None:
+async def test_each_vendors_refusal_of_a_provider_state_is_recognized(
+    asking: Asking, status: int, message: str
+) -> None:
     state = orjson.dumps({"provider": "sim", "reasoning_details": [{"type": "x"}]}).decode()
-    refusal = http_answer(status, orjson.dumps({"error": {"message": said}}), Content_Type="application/json")
+    refusal = http_answer(status, orjson.dumps({"error": {"message": message}}), Content_Type="application/json")
     async with asking(answers=[refusal, HELLO]) as gateway:
-        assert (await gateway.hear(USER, asks(call("a"), provider_state=state), answers("a"))).content == ["hello"]
+        assert (await gateway.chat(USER, asks(call("a"), provider_state=state), answers("a"))).content == ["hello"]
     async with asking(answers=[refusal, HELLO]) as gateway:
-        assert (await gateway.hear(USER, asks(call("a")), answers("a"))).reason == "INVALID_REQUEST"
+        assert (await gateway.chat(USER, asks(call("a")), answers("a"))).reason == "INVALID_REQUEST"
 
 
 PICTURE = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=b"\x89PNG\r\n\x1a\n", mime_type="image/png"))
@@ -484,7 +506,7 @@ async def test_a_picture_or_file_that_a_provider_refuses_does_not_end_the_chat(
     hello = {"match": {"text": "not shown"}, "steps": [{"content": ["hello"]}]}
     refusal = {"steps": [{"status": status, "body": {"error": {"message": said}}}]}
     async with asking([hello, refusal], models=[{"name": "image-1"}]) as gateway:
-        heard = await gateway.hear(llm_pb2.Message(role="user", content=[PICTURE, DOCUMENT]), model="image-1")
+        heard = await gateway.chat(llm_pb2.Message(role="user", content=[PICTURE, DOCUMENT]), model="image-1")
         sent = [str(request.body) for request in gateway.sim.requests]
     assert (heard.content, len(sent)) == ((["hello"], 2) if shown else ([], 1))
     assert [note in sent[-1] for note in (NO_IMAGE, NO_FILE)] == [note in shown for note in (NO_IMAGE, NO_FILE)]
@@ -520,11 +542,11 @@ async def test_a_file_that_its_provider_refuses_does_not_end_the_chat(
     user.content.append(part)
     refusal = http_answer(400, orjson.dumps({"error": {"message": said}}), Content_Type="application/json")
     async with asking(answers=[refusal, HELLO], models=[{"name": "sim-1"}]) as gateway:
-        assert (await gateway.hear(user)).content == ["hello"]
+        assert (await gateway.chat(user)).content == ["hello"]
         assert len(gateway.heads) == 2
         assert remark.encode() in gateway.heads[1]
     async with asking(answers=[refusal, HELLO], models=[{"name": "image-1"}]) as gateway:
-        assert (await gateway.hear(model="image-1")).reason == "INVALID_REQUEST", "there is no such part"
+        assert (await gateway.chat(model="image-1")).reason == "INVALID_REQUEST", "there is no such part"
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -546,12 +568,12 @@ async def test_nova_has_only_its_keywords_at_the_root_of_a_schema(asking: Asking
     """One other makes each request fail: https://github.com/zed-industries/zed/issues/28521 (2025-04),
     https://github.com/pydantic/pydantic-ai/issues/1623."""
     root = {"$schema": "x", "additionalProperties": False, "title": "Args", "required": ["a"], "$defs": DEFINED}
-    tool = llm_pb2.ToolSchema(name="f", parameters=json.dumps(root | an_object(a={"$ref": "#/$defs/A"})))
+    tool = llm_pb2.ToolSchema(name="f", parameters=json.dumps(root | make_object(a={"$ref": "#/$defs/A"})))
     async with asking([{"steps": [{"content": "done"}]}], protocol="bedrock", models=[{"name": model}]) as gateway:
         [offered] = (await read_body(gateway, tools=[tool], model=model))["toolConfig"]["tools"]
     sent = offered["toolSpec"]["inputSchema"]["json"]
-    narrow = an_object(a=A | {"type": "object"}) | {"required": ["a"]}
-    assert sent == (narrow if "nova" in model else root | an_object(a={"$ref": "#/$defs/A"}))
+    narrow = make_object(a=A | {"type": "object"}) | {"required": ["a"]}
+    assert sent == (narrow if "nova" in model else root | make_object(a={"$ref": "#/$defs/A"}))
 
 
 @pytest.mark.parametrize(
@@ -572,7 +594,7 @@ async def test_turns_and_ids_that_mistrals_models_refuse_on_any_server_get_their
     """A cancelled tool would end the chat: https://github.com/mistralai/mistral-vibe/issues/578, 2026-04."""
     refusal = [{"steps": [{"status": status, "body": {"error": {"message": said}}}]}]
     async with asking(refusal) as gateway:
-        await gateway.hear(USER, asks(call("call_1")), answers("call_1"), USER)
+        await gateway.chat(USER, asks(call("call_1")), answers("call_1"), USER)
         assert len(gateway.sim.requests) == 2
         first, second = (request.body["messages"] for request in gateway.sim.requests)
     assert [message["role"] for message in second] == sent

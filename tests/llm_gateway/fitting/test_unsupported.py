@@ -1,4 +1,4 @@
-"""What a model does not take is not sent to it."""
+"""Fields that a model does not support are not sent to it."""
 
 from typing import Any
 
@@ -73,7 +73,7 @@ SAMPLING = {"temperature": 0.5, "top_p": 0.9}
         ("claude-sonnet-4-5", {"protocol": "anthropic"}, FORCED, {"tool_choice": {"type": "any"}}),
     ],
 )
-async def test_a_known_model_is_sent_what_it_takes(
+async def test_a_known_model_receives_only_the_fields_it_supports(
     asking: Asking, model: str, fields: dict[str, Any], wishes: dict[str, Any], sent: dict[str, Any]
 ) -> None:
     capabilities = fields.get("capabilities", ["tools", "reasoning"])
@@ -85,7 +85,7 @@ async def test_a_known_model_is_sent_what_it_takes(
     assert {name: value for name, value in body.items() if name not in always} == sent
 
 
-async def test_the_entry_goes_before_the_table(asking: Asking) -> None:
+async def test_the_provider_entry_overrides_the_built_in_table(asking: Asking) -> None:
     models = [{"name": "o3", "unsupported": []}, {"name": "mine", "unsupported": ["temperature"]}]
     async with asking([{"steps": [{"content": ["hello"]}]}], models=models) as gateway:
         for model, sent in (("o3", 0.5), ("mine", None)):
@@ -93,7 +93,7 @@ async def test_the_entry_goes_before_the_table(asking: Asking) -> None:
             assert body.get("temperature") == sent
 
 
-async def test_a_tool_that_cannot_be_forced_by_its_name_is_offered_alone(asking: Asking) -> None:
+async def test_a_tool_that_cannot_be_forced_by_name_is_the_only_one_offered(asking: Asking) -> None:
     models = [{"name": "sim-1", "unsupported": ["tool_choice_by_name"]}]
     tools = [TOOL, llm_pb2.ToolSchema(name="g")]
     async with asking([{"steps": [{"content": ["hello"]}]}], models=models) as gateway:

@@ -16,6 +16,6 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed: TLS to providers is NOT tested")
     folder = tmp_path_factory.mktemp("tls")
-    made = folder / "tls.crt", folder / "tls.key"
-    subprocess.run([*MAKE, *SUBJECT, "-out", made[0], "-keyout", made[1]], check=True, capture_output=True)
-    return made
+    paths = folder / "tls.crt", folder / "tls.key"
+    subprocess.run([*MAKE, *SUBJECT, "-out", paths[0], "-keyout", paths[1]], check=True, capture_output=True)
+    return paths

@@ -1,4 +1,4 @@
-"""A proxy as companies have it: tunnels for https://, requests passed on for http://, credentials wanted or not."""
+"""A company proxy: tunnels for https://, forwarded requests for http://, with or without credentials."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""One call over a real socket: every form of a response, cut everywhere, and every way in which it can be none."""
+"""One call over a real socket: every form of a response, split everywhere, and every malformed one."""
 
 import asyncio
 import errno
@@ -48,7 +48,7 @@ def answering(data: bytes, *, step: int | None = None) -> Answer:
 
 @pytest.mark.parametrize("step", [None, 1, 7])
 @pytest.mark.parametrize("form", FORMS)
-async def test_the_body_is_the_same_however_its_bytes_come(form: str, step: int | None) -> None:
+async def test_the_body_is_the_same_in_every_form_and_chunking(form: str, step: int | None) -> None:
     async with Pool() as pool, serving_script(answering(FORMS[form], step=step)) as server:
         assert await read(pool, ask(server)) == BODY
 
@@ -77,7 +77,7 @@ class NoSocket(asyncio.Transport):
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_the_body_is_the_same_wherever_its_bytes_are_cut(form: str) -> None:
+async def test_the_body_is_the_same_wherever_the_response_is_split(form: str) -> None:
     data = FORMS[form]
     for cut in range(1, len(data)):
         connection, body = Connection(Origin("a", 80, is_tls=False)), list[bytes]()
@@ -111,7 +111,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("step", [None, 1])
 @pytest.mark.parametrize("form", MALFORMED)
-async def test_what_is_no_response_is_an_unavailable_provider(form: str, step: int | None) -> None:
+async def test_a_malformed_response_is_provider_unavailable(form: str, step: int | None) -> None:
     is_short = form.startswith(("cut off", "shorter", "nothing"))
     async with Pool() as pool, serving_script(answering(MALFORMED[form], step=step)) as server:
         match = "broke the connection off" if is_short else "does not answer in HTTP/1.1"
@@ -131,25 +131,25 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("kind", ENDLESS)
-async def test_what_has_no_end_and_is_no_body_is_given_up(kind: str) -> None:
+async def test_endless_headers_or_trailers_are_abandoned(kind: str) -> None:
     opening, more = ENDLESS[kind]
-    said = 0
+    sent_bytes = 0
 
     async def answer(exchange: Exchange) -> None:
-        nonlocal said
+        nonlocal sent_bytes
         await exchange.say(opening)
         while True:
             await exchange.say(more)
-            said += len(more)
+            sent_bytes += len(more)
 
     async with Pool() as pool, serving_script(answer) as server:
         with pytest.raises(ProviderUnavailable):
             await read(pool, ask(server))
         await server.closed.wait()
-    assert said > OVERHEAD_BYTES_MAX // 2
+    assert sent_bytes > OVERHEAD_BYTES_MAX // 2
 
 
-async def test_a_head_of_some_kilobytes_passes() -> None:
+async def test_response_headers_of_some_kilobytes_are_accepted() -> None:
     fields = b"".join(b"X-%d: %s\r\n" % (number, b"y" * 500) for number in range(60))
     answer = answering(OPENING + fields + b"Content-Length: 2\r\n\r\nab", step=1000)
     async with Pool() as pool, serving_script(answer) as server:
@@ -165,7 +165,7 @@ async def test_a_redirect_is_not_followed() -> None:
     assert len(server.exchanges) == 1
 
 
-async def test_a_large_request_arrives_whole_at_a_server_that_reads_slowly() -> None:
+async def test_a_large_request_arrives_in_full_at_a_slow_server() -> None:
     body = bytes(range(256)) * 32_768  # 8 MiB: more than sockets hold
     async with Pool() as pool, serving_script(answering(FORMS["chunked"])) as server:
         assert await read(pool, ask(server, body)) == BODY
@@ -176,7 +176,7 @@ PROVIDER = Provider.model_validate(provider_entry("http://127.0.0.1:1/v1"))
 
 
 def of_the_system(cls: type[BaseException] = OSError) -> Iterator[type[BaseException]]:
-    """Yield those of the interpreter, ssl and socket; what other libraries derive is never raised here."""
+    """Yield the exceptions of the interpreter, ssl and socket; other libraries' subclasses are never raised here."""
     if cls.__module__ in ("builtins", "ssl", "socket"):
         yield cls
     for derived in cls.__subclasses__():
@@ -201,7 +201,7 @@ def test_every_exception_of_an_exchange_is_translated(cls: type[BaseException]) 
     assert caught.value.retriable
 
 
-def test_a_connection_that_the_system_gave_up_is_broken_not_silent() -> None:
+def test_a_connection_timed_out_by_the_system_is_broken_not_silent() -> None:
     with pytest.raises(ProviderUnavailable):
         fail_exchange(OSError(errno.ETIMEDOUT, "timed out"))
     with pytest.raises(StreamStalled):
@@ -216,7 +216,7 @@ def test_every_exception_of_connecting_is_translated(cls: type[BaseException]) -
     assert "https://a:81 " in caught.value.message
 
 
-def test_the_parser_has_exceptions() -> None:
+def test_the_parser_has_six_exceptions() -> None:
     assert len(OF_THE_PARSER) == 6
 
 
@@ -232,7 +232,7 @@ def test_the_parser_has_exceptions() -> None:
         ("http://a/v1/mühle/%20/p:x", Origin("a", 80, False), "a", "/v1/m%C3%BChle/%20/p:x"),
     ],
 )
-def test_an_address_is_an_origin_and_a_path(url: str, origin: Origin, authority: str, path: str) -> None:
+def test_a_url_is_split_into_origin_and_path(url: str, origin: Origin, authority: str, path: str) -> None:
     assert split_url(url) == (origin, path)
     assert origin.authority == authority
 
@@ -240,12 +240,12 @@ def test_an_address_is_an_origin_and_a_path(url: str, origin: Origin, authority:
 @pytest.mark.parametrize(
     "url", ["http://[::1/v1", "http://a:port/v1", "http://a:70000/v1", "http:///v1", "http://ü..x"]
 )
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         split_url(url)
 
 
-def test_a_request_is_its_head_and_its_body_as_they_are() -> None:
+def test_a_request_is_encoded_as_headers_and_the_unchanged_body() -> None:
     body = b'{"a":1}'
     head, sent = encode_post(Origin("a", 80, False), "/v1", {"Authorization": "Bearer k"}, body)
     assert sent is body
@@ -256,7 +256,7 @@ def test_a_request_is_its_head_and_its_body_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("value", ["a\r\nX: y", "a\nb", "a\x00", "\u6c34"])
-def test_a_value_that_would_be_another_header_is_refused_unseen(value: str) -> None:
+def test_a_value_that_would_inject_a_header_is_refused_without_showing_it(value: str) -> None:
     with pytest.raises(ValueError, match="Authorization") as caught:
         encode_post(Origin("a", 80, False), "/v1", {"Authorization": value}, b"")
     assert value not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Connections that are used again, and those that are not."""
+"""Which connections are reused, and which are not."""
 
 import asyncio
 import socket
@@ -19,7 +19,7 @@ async def hello(exchange: Exchange) -> None:
     await exchange.say(HELLO)
 
 
-async def test_a_body_that_was_left_closes_its_connection() -> None:
+async def test_an_abandoned_body_closes_its_connection() -> None:
     async def endless(exchange: Exchange) -> None:
         await exchange.say(ORDINARY)
         while True:
@@ -40,7 +40,7 @@ async def test_a_body_that_was_left_closes_its_connection() -> None:
         pytest.param(HELLO.replace(b"HTTP/1.1", b"HTTP/1.0").replace(b"Transfer", b"X"), id="it is of HTTP/1.0"),
     ],
 )
-async def test_such_a_connection_is_not_used_again(answer: bytes) -> None:
+async def test_a_connection_that_cannot_be_kept_alive_is_not_reused(answer: bytes) -> None:
     async def say(exchange: Exchange) -> None:
         await exchange.say(answer)
         if b"HTTP/1.0" in answer:
@@ -52,7 +52,7 @@ async def test_such_a_connection_is_not_used_again(answer: bytes) -> None:
         assert server.connections == 2
 
 
-async def test_bytes_on_an_idle_connection_are_nobodys_answer() -> None:
+async def test_bytes_on_an_idle_connection_close_it() -> None:
     async with Pool() as pool, serving_script(hello) as server:
         await read(pool, ask(server))
         await server.exchanges[0].say(ORDINARY + chunk(b"forged") + END)
@@ -61,7 +61,7 @@ async def test_bytes_on_an_idle_connection_are_nobodys_answer() -> None:
         assert server.connections == 2
 
 
-async def test_a_refusal_that_was_read_leaves_its_connection_too() -> None:
+async def test_a_fully_read_refusal_keeps_its_connection() -> None:
     async def refuse(exchange: Exchange) -> None:
         await exchange.say(b"HTTP/1.1 429 Slow\r\nContent-Length: 2\r\nRetry-After: 7\r\n\r\n{}")
 
@@ -82,7 +82,7 @@ async def test_a_connection_that_the_server_closed_while_idle_is_not_used() -> N
         assert [exchange.connection for exchange in server.exchanges] == [1, 2]
 
 
-async def test_one_that_is_closed_as_we_ask_is_replaced_once() -> None:
+async def test_a_reused_connection_closed_during_the_request_is_replaced_once() -> None:
     async def close_the_second(exchange: Exchange) -> None:
         if len(server.exchanges) == 2:
             exchange.hang_up()
@@ -109,14 +109,16 @@ async def test_a_new_connection_that_is_closed_is_not_replaced() -> None:
         assert [exchange.connection for exchange in server.exchanges] == [1, 1, 2]
 
 
-@pytest.mark.parametrize(("said", "after_s"), [(b"H", 0.0), (b"", STALE_S + 0.1)], ids=["a byte came", "it took long"])
-async def test_a_request_that_was_at_work_is_not_repeated(said: bytes, after_s: float) -> None:
+@pytest.mark.parametrize(
+    ("partial_response", "after_s"), [(b"H", 0.0), (b"", STALE_S + 0.1)], ids=["a byte came", "it took long"]
+)
+async def test_a_request_the_server_may_have_started_is_not_repeated(partial_response: bytes, after_s: float) -> None:
     async def die_over_the_second(exchange: Exchange) -> None:
         if len(server.exchanges) == 1:
             await exchange.say(HELLO)
             return
         await asyncio.sleep(after_s)
-        exchange.writer.write(said)
+        exchange.writer.write(partial_response)
         exchange.hang_up()
 
     async with Pool() as pool, serving_script(die_over_the_second) as server:
@@ -126,7 +128,7 @@ async def test_a_request_that_was_at_work_is_not_repeated(said: bytes, after_s: 
         assert len(server.exchanges) == 2
 
 
-async def test_no_more_idle_connections_are_kept_than_allowed() -> None:
+async def test_idle_connections_above_the_limit_are_closed() -> None:
     async with Pool() as pool, serving_script(hello) as server:
         calls = pools.IDLE_MAX + 5
         connections = await asyncio.gather(*(pool.open_connection(server.origin) for _ in range(calls)))
@@ -135,7 +137,7 @@ async def test_no_more_idle_connections_are_kept_than_allowed() -> None:
         assert sum(connection.is_open for connection in connections) == pools.IDLE_MAX
 
 
-async def test_closing_the_pool_closes_what_is_idle() -> None:
+async def test_closing_the_pool_closes_idle_connections() -> None:
     async with serving_script(hello) as server:
         async with Pool() as pool:
             await read(pool, ask(server))
@@ -143,7 +145,7 @@ async def test_closing_the_pool_closes_what_is_idle() -> None:
         await server.closed.wait()
 
 
-async def test_small_writes_leave_at_once() -> None:
+async def test_small_writes_are_sent_at_once() -> None:
     async with Pool() as pool, serving_script(hello) as server:
         connection = await pool.open_connection(server.origin)
         transport: Any = connection._transport  # pyright: ignore[reportPrivateUsage] - nobody else needs the socket

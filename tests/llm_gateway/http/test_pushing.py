@@ -1,4 +1,4 @@
-"""The body goes from the socket to its reader at the reader's pace, until the reader leaves or nobody speaks."""
+"""The body is pushed from the socket at the reader's pace, until the reader stops or the provider is silent."""
 
 import asyncio
 import time
@@ -24,19 +24,19 @@ from tests.support.timing import within
 CLOSED_WITHIN_S = 0.5
 
 
-async def begins(exchange: Exchange) -> None:
+async def send_first_piece(exchange: Exchange) -> None:
     await exchange.say(ORDINARY + chunk(b"a"))
     await exchange.nothing_more()
 
 
-async def begins_later(exchange: Exchange) -> None:
+async def send_first_piece_later(exchange: Exchange) -> None:
     await exchange.say(ORDINARY)
     await asyncio.sleep(0.05)
     await exchange.say(chunk(b"a"))
     await exchange.nothing_more()
 
 
-async def test_each_piece_is_there_before_the_next_is_sent() -> None:
+async def test_each_piece_is_delivered_before_the_next_is_sent() -> None:
     taken: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def one_by_one(exchange: Exchange) -> None:
@@ -50,15 +50,15 @@ async def test_each_piece_is_there_before_the_next_is_sent() -> None:
         assert not await stream.push_body(lambda piece: taken.put_nowait(piece) is None)
 
 
-async def test_what_was_asked_is_let_go_when_the_provider_answers() -> None:
-    async with Pool() as pool, serving_script(begins) as server:
-        asked = ask(server, b'"a long conversation"')
-        async with opening_stream(pool, asked):
-            assert not asked.body
+async def test_the_request_body_is_freed_when_the_provider_answers() -> None:
+    async with Pool() as pool, serving_script(send_first_piece) as server:
+        request = ask(server, b'"a long conversation"')
+        async with opening_stream(pool, request):
+            assert not request.body
 
 
-@pytest.mark.parametrize("provider", [begins, begins_later])
-async def test_what_the_reader_raises_ends_the_response_and_is_raised(provider: Answer) -> None:
+@pytest.mark.parametrize("provider", [send_first_piece, send_first_piece_later])
+async def test_an_error_of_the_reader_closes_the_response_and_is_raised(provider: Answer) -> None:
     def take(_: bytes) -> bool:
         raise BadFrame("no")
 
@@ -70,14 +70,14 @@ async def test_what_the_reader_raises_ends_the_response_and_is_raised(provider: 
             await server.closed.wait()
 
 
-async def test_a_bug_of_the_reader_comes_out_as_it_is() -> None:
-    async with streaming(begins_later) as (_, stream):
+async def test_a_bug_in_the_reader_is_raised_unchanged() -> None:
+    async with streaming(send_first_piece_later) as (_, stream):
         with pytest.raises(ZeroDivisionError):
             await stream.push_body(lambda _: 1 // 0 == 0)
 
 
-async def test_silence_before_the_first_delta_and_after_it_have_limits_of_their_own() -> None:
-    async with Pool() as pool, serving_script(begins) as server:
+async def test_silence_before_and_after_the_first_delta_has_separate_limits() -> None:
+    async with Pool() as pool, serving_script(send_first_piece) as server:
         with pytest.raises(StreamStalled, match="sent no first delta within 300 ms"):
             await read(pool, ask(server, firstDeltaMs=300))
         async with opening_stream(pool, ask(server, idleMs=200)) as stream:
@@ -89,7 +89,7 @@ async def test_silence_before_the_first_delta_and_after_it_have_limits_of_their_
 
 
 def steady(chunks: int) -> Answer:
-    """Says so many, a tenth of a second apart."""
+    """Return an answer that sends `chunks` chunks, a tenth of a second apart."""
 
     async def say(exchange: Exchange) -> None:
         await exchange.say(ORDINARY)
@@ -101,7 +101,7 @@ def steady(chunks: int) -> Answer:
     return say
 
 
-async def test_a_gateway_that_stood_still_itself_does_not_blame_the_provider() -> None:
+async def test_a_stalled_gateway_does_not_blame_the_provider() -> None:
     def take(_: bytes) -> bool:
         time.sleep(0.5)
         return True
@@ -111,8 +111,8 @@ async def test_a_gateway_that_stood_still_itself_does_not_blame_the_provider() -
         assert not await stream.push_body(take)
 
 
-async def test_a_connection_that_breaks_while_nobody_reads_is_found_when_somebody_does() -> None:
-    async with streaming(begins) as (server, stream):
+async def test_a_connection_broken_between_reads_is_reported_at_the_next_read() -> None:
+    async with streaming(send_first_piece) as (server, stream):
         assert await stream.push_body(lambda _: False)
         server.exchanges[0].writer.transport.abort()
         await asyncio.sleep(0.05)

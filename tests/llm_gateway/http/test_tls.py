@@ -1,4 +1,4 @@
-"""TLS to a provider, with an authority made for the test: who is trusted, who is not, and how it ends."""
+"""TLS to a provider, with an authority made for the test: who is trusted, who is not, and how connections close."""
 
 import asyncio
 import ssl
@@ -30,16 +30,14 @@ async def hello(exchange: Exchange) -> None:
     await exchange.say(ORDINARY + chunk(b"hello") + END, step=3)
 
 
-async def test_a_trusted_provider_answers_and_its_connection_is_kept(
-    serving: ssl.SSLContext, trusting: ssl.SSLContext
-) -> None:
+async def test_a_trusted_providers_connection_is_reused(serving: ssl.SSLContext, trusting: ssl.SSLContext) -> None:
     async with Pool(trusting) as pool, serving_script(hello, tls=serving) as server:
         for _ in range(3):
             assert await read(pool, ask(server)) == b"hello"
         assert server.connections == 1
 
 
-async def test_one_that_nobody_vouches_for_is_refused_before_it_is_asked(serving: ssl.SSLContext) -> None:
+async def test_an_untrusted_provider_is_refused_before_the_request_is_sent(serving: ssl.SSLContext) -> None:
     async with Pool() as pool, serving_script(hello, tls=serving) as server:
         with pytest.raises(ProviderUnavailable, match="cannot be reached") as caught:
             await read(pool, ask(server))
@@ -47,7 +45,7 @@ async def test_one_that_nobody_vouches_for_is_refused_before_it_is_asked(serving
         assert server.exchanges == []
 
 
-async def test_one_of_another_name_is_refused(serving: ssl.SSLContext, trusting: ssl.SSLContext) -> None:
+async def test_a_provider_with_another_host_name_is_refused(serving: ssl.SSLContext, trusting: ssl.SSLContext) -> None:
     async with Pool(trusting) as pool, serving_script(hello, tls=serving) as server:
         named = Scripted(Origin("127.0.0.1", server.origin.port, is_tls=True))
         with pytest.raises(ProviderUnavailable, match="cannot be reached"):
@@ -55,7 +53,9 @@ async def test_one_of_another_name_is_refused(serving: ssl.SSLContext, trusting:
         assert server.exchanges == []
 
 
-async def test_leaving_does_not_wait_for_a_farewell(serving: ssl.SSLContext, trusting: ssl.SSLContext) -> None:
+async def test_closing_the_stream_does_not_wait_for_a_tls_close_notify(
+    serving: ssl.SSLContext, trusting: ssl.SSLContext
+) -> None:
     async def endless(exchange: Exchange) -> None:
         await exchange.say(ORDINARY)
         while True:
@@ -69,7 +69,7 @@ async def test_leaving_does_not_wait_for_a_farewell(serving: ssl.SSLContext, tru
             await server.closed.wait()
 
 
-async def test_a_server_that_never_shakes_hands_did_not_accept(trusting: ssl.SSLContext) -> None:
+async def test_a_missing_tls_handshake_counts_as_a_connect_timeout(trusting: ssl.SSLContext) -> None:
     async with Pool(trusting) as pool, serving_script(hello) as server:
         mute = Scripted(Origin("localhost", server.origin.port, is_tls=True))
         with pytest.raises(ProviderUnavailable, match="did not accept a connection within 200 ms"):

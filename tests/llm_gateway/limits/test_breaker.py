@@ -37,33 +37,33 @@ def open_breaker(breaker: Breaker) -> Breaker:
     return breaker
 
 
-def test_failures_open_it_for_a_while(breaker: Breaker) -> None:
+def test_failures_open_the_breaker_for_a_while(breaker: Breaker) -> None:
     calls(breaker, *[False] * (FAILURES_MAX - 1))
     assert breaker.measure_block_s("a") == 0
     calls(breaker, False)
     assert breaker.measure_block_s("a") == OPEN_S
 
 
-def test_every_other_failure_opens_it_and_every_fourth_does_not(clock: Clock) -> None:
+def test_failures_of_half_the_calls_open_the_breaker_but_a_quarter_does_not(clock: Clock) -> None:
     often, seldom = Breaker("p", "often", clock), Breaker("p", "seldom", clock)
     calls(often, *[True, False] * FAILURES_MAX)
     calls(seldom, *[False, True, True, True] * 20)
     assert (often.state, seldom.state) == ("open", "closed")
 
 
-def test_what_says_nothing_about_the_model_does_not_count(breaker: Breaker) -> None:
+def test_outcomes_that_say_nothing_about_the_model_do_not_count(breaker: Breaker) -> None:
     calls(breaker, *[None] * 50, *[False] * (FAILURES_MAX - 1), *[None] * 50)
     assert breaker.state == "closed"
 
 
-def test_old_failures_are_forgotten(breaker: Breaker, clock: Clock) -> None:
+def test_old_failures_no_longer_count(breaker: Breaker, clock: Clock) -> None:
     calls(breaker, *[False] * (FAILURES_MAX - 1))
     clock.now_s += OUTCOME_S_MAX + 1
     calls(breaker, False)
     assert breaker.state == "closed"
 
 
-def test_one_probe_goes_after_the_pause_and_its_success_closes_it(breaker: Breaker, clock: Clock) -> None:
+def test_one_probe_is_sent_after_the_pause_and_its_success_closes_the_breaker(breaker: Breaker, clock: Clock) -> None:
     open_breaker(breaker)
     clock.now_s += OPEN_S
     assert breaker.measure_block_s("a") == 0
@@ -75,7 +75,7 @@ def test_one_probe_goes_after_the_pause_and_its_success_closes_it(breaker: Break
     assert breaker.state == "closed"
 
 
-def test_a_probe_that_has_begun_its_answer_lets_the_next_call_try(breaker: Breaker, clock: Clock) -> None:
+def test_a_probes_first_delta_lets_the_next_call_through(breaker: Breaker, clock: Clock) -> None:
     """An answer may take minutes, and a model that answers is no reason to refuse calls."""
     open_breaker(breaker)
     clock.now_s += OPEN_S
@@ -99,14 +99,14 @@ def test_each_failed_probe_doubles_the_pause_up_to_a_minute(breaker: Breaker, cl
     assert pauses == [10, 20, 40, OPEN_S_MAX, OPEN_S_MAX, OPEN_S_MAX]
 
 
-def test_a_probe_whose_caller_left_makes_room_for_the_next(breaker: Breaker, clock: Clock) -> None:
+def test_a_probe_whose_caller_disconnected_makes_room_for_the_next(breaker: Breaker, clock: Clock) -> None:
     open_breaker(breaker)
     clock.now_s += OPEN_S
     calls(breaker, None)
     assert breaker.measure_block_s("a") == 0
 
 
-def test_a_long_probe_does_not_keep_everybody_waiting(breaker: Breaker, clock: Clock) -> None:
+def test_a_long_probe_does_not_block_everybody(breaker: Breaker, clock: Clock) -> None:
     open_breaker(breaker)
     clock.now_s += OPEN_S
     breaker.start_call("a")
@@ -114,7 +114,7 @@ def test_a_long_probe_does_not_keep_everybody_waiting(breaker: Breaker, clock: C
     assert breaker.measure_block_s("a") == 0
 
 
-def test_calls_that_began_before_it_opened_change_nothing(breaker: Breaker, clock: Clock) -> None:
+def test_calls_started_before_the_breaker_opened_change_nothing(breaker: Breaker, clock: Clock) -> None:
     earlier = breaker.start_call("a")
     open_breaker(breaker)
     clock.now_s += 3
@@ -124,7 +124,7 @@ def test_calls_that_began_before_it_opened_change_nothing(breaker: Breaker, cloc
     assert breaker.state == "open"
 
 
-def test_stalls_beside_answers_are_the_requests_own(breaker: Breaker, clock: Clock) -> None:
+def test_stalls_while_others_are_answered_do_not_open_the_breaker(breaker: Breaker, clock: Clock) -> None:
     stalled = [breaker.start_call("a") for _ in range(FAILURES_MAX)]
     clock.now_s += 5
     breaker.start_call("a")
@@ -135,7 +135,7 @@ def test_stalls_beside_answers_are_the_requests_own(breaker: Breaker, clock: Clo
     assert breaker.state == "closed"
 
 
-def test_stalls_open_it_when_nobody_is_answered(breaker: Breaker, clock: Clock) -> None:
+def test_stalls_open_the_breaker_when_nobody_is_answered(breaker: Breaker, clock: Clock) -> None:
     breaker.note_delta()
     clock.now_s += 1
     stalled = [breaker.start_call("a") for _ in range(FAILURES_MAX)]
@@ -145,7 +145,7 @@ def test_stalls_open_it_when_nobody_is_answered(breaker: Breaker, clock: Clock) 
     assert breaker.state == "open"
 
 
-def test_a_tenant_that_has_not_failed_may_try_once_and_its_success_closes_it_for_all(breaker: Breaker) -> None:
+def test_a_tenant_without_failures_may_probe_and_close_the_breaker_for_all(breaker: Breaker) -> None:
     open_breaker(breaker)
     assert (breaker.measure_block_s("a"), breaker.measure_block_s("b")) == (OPEN_S, 0)
     call = breaker.start_call("b")
@@ -158,26 +158,26 @@ def test_a_tenant_that_has_not_failed_may_try_once_and_its_success_closes_it_for
     assert breaker.state == "closed"
 
 
-def test_many_tenants_do_not_keep_up_an_outage(breaker: Breaker) -> None:
+def test_probes_of_other_tenants_are_limited_during_an_outage(breaker: Breaker) -> None:
     open_breaker(breaker)
     for number in range(FAILED_TENANTS_MAX):
         calls(breaker, False, tenant=f"t-{number}")
     assert breaker.measure_block_s("another") == OPEN_S
 
 
-def test_models_that_leave_the_file_are_forgotten() -> None:
+def test_breakers_of_removed_models_are_dropped() -> None:
     breakers = Breakers()
-    kept, gone = breakers.get_breaker("sim", "sim-1"), breakers.get_breaker("gone", "sim-1")
+    configured, removed = breakers.get_breaker("sim", "sim-1"), breakers.get_breaker("gone", "sim-1")
     breakers.keep_configured([Provider.model_validate(provider_entry("http://127.0.0.1:1/v1"))])
-    assert breakers.get_breaker("sim", "sim-1") is kept
-    assert breakers.get_breaker("gone", "sim-1") is not gone
+    assert breakers.get_breaker("sim", "sim-1") is configured
+    assert breakers.get_breaker("gone", "sim-1") is not removed
 
 
-async def test_a_provider_whose_entry_changes_starts_afresh(asking: Asking) -> None:
-    """Its failures may be those of a wrong address, which somebody has just corrected."""
+async def test_changing_a_providers_entry_resets_its_breaker(asking: Asking) -> None:
+    """The failures may be due to a wrong URL that has just been corrected."""
     async with asking([{"steps": [{"status": 503}]}]) as gateway:
         for _ in range(FAILURES_MAX):
-            await gateway.hear()
+            await gateway.chat()
         states = [await _read_breaker(gateway)]
         entry = provider_entry(gateway.sim.base_url, quota={"requestsPerMinute": 600})
         gateway.provider_file.write_bytes(orjson.dumps({"providers": [entry]}))

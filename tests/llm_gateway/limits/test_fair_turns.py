@@ -1,4 +1,4 @@
-"""Tenants' turns at one account: who has the least of it comes next, and who called just now finds a place."""
+"""Tenants' turns at one account: the tenant with the smallest share is next, and a recent caller finds a held place."""
 
 import asyncio
 import math
@@ -67,7 +67,7 @@ async def calling(held_s: float = 1000, **limits: object) -> AsyncGenerator[Call
         await caller.cancel_calls()
 
 
-async def test_the_next_place_is_the_newcomers_however_many_wait() -> None:
+async def test_the_next_free_place_goes_to_a_new_tenant_whatever_the_queue() -> None:
     async with calling(concurrency=2) as caller:
         for _ in range(60):
             caller.call("a")
@@ -79,7 +79,7 @@ async def test_the_next_place_is_the_newcomers_however_many_wait() -> None:
         assert caller.admitted == ["a", "a", "b"]
 
 
-async def test_a_place_is_held_for_a_tenant_that_called_a_moment_ago() -> None:
+async def test_a_place_is_held_for_a_tenant_that_called_recently() -> None:
     async with calling(concurrency=2) as caller:
         caller.call("b")
         for _ in range(60):
@@ -94,7 +94,7 @@ async def test_a_place_is_held_for_a_tenant_that_called_a_moment_ago() -> None:
         assert caller.running == {"a": 1, "b": 1}
 
 
-async def test_a_held_place_is_given_away_when_nobody_came_for_it() -> None:
+async def test_a_held_place_is_released_after_its_hold_time() -> None:
     async with calling(held_s=0.05, concurrency=2) as caller:
         caller.call("b")
         for _ in range(3):
@@ -106,7 +106,7 @@ async def test_a_held_place_is_given_away_when_nobody_came_for_it() -> None:
                 await asyncio.sleep(0.01)
 
 
-async def test_half_of_the_places_at_most_are_held() -> None:
+async def test_at_most_half_of_the_places_are_held() -> None:
     async with calling(concurrency=4) as caller:
         for tenant in "bcdefg":
             caller.call(tenant)
@@ -119,7 +119,7 @@ async def test_half_of_the_places_at_most_are_held() -> None:
         assert caller.running["a"] == 2
 
 
-async def test_the_only_place_is_held_for_nobody() -> None:
+async def test_a_single_place_is_never_held() -> None:
     async with calling(concurrency=1) as caller:
         caller.call("b")
         await caller.settle()
@@ -142,7 +142,7 @@ async def test_a_weight_of_three_gets_three_times_as_much(places: int) -> None:
         assert Counter(caller.admitted[8:]) == {"a": 30, "b": 10}
 
 
-async def test_tokens_decide_where_they_are_what_is_short() -> None:
+async def test_scarce_tokens_decide_the_next_tenant() -> None:
     async with calling(tokensPerMinute=1000) as caller:
         caller.call("a", tokens=900)
         await caller.settle()
@@ -152,7 +152,7 @@ async def test_tokens_decide_where_they_are_what_is_short() -> None:
         assert caller.admitted == ["a", "b"]
 
 
-async def test_a_full_line_of_one_tenant_refuses_no_other() -> None:
+async def test_one_tenants_full_queue_does_not_refuse_others() -> None:
     async with calling(concurrency=1) as caller:
         for _ in range(WAITING_MAX + 1):
             caller.call("a")
@@ -171,7 +171,7 @@ async def test_a_full_line_of_one_tenant_refuses_no_other() -> None:
     places=st.integers(1, 5),
     steps=st.lists(st.tuples(st.sampled_from(("call", "end")), st.sampled_from("abcd")), max_size=60),
 )
-def test_no_place_is_left_free_that_is_not_held(places: int, steps: list[tuple[str, str]]) -> None:
+def test_no_place_stays_free_unless_it_is_held(places: int, steps: list[tuple[str, str]]) -> None:
     asyncio.run(play(places, steps))
 
 

@@ -1,4 +1,4 @@
-"""Bounds of the pictures and sounds in answers; their forms are files of tests/llm_gateway/streams."""
+"""Limits of images and audio in answers; their formats are tested with the files of tests/llm_gateway/streams."""
 
 import base64
 from typing import Any
@@ -28,39 +28,39 @@ def as_step(*urls: str) -> dict[str, Any]:
     return {"raw": f"data: {orjson.dumps({'choices': [{'delta': {'images': images}}]}).decode()}\n\n"}
 
 
-async def test_the_largest_picture_comes_whole_and_a_larger_one_as_its_reason(asking: Asking) -> None:
+async def test_the_largest_image_arrives_in_full_and_a_larger_one_as_a_problem(asking: Asking) -> None:
     steps = [as_step(as_url(IMAGE_BYTES_MAX)), as_step(as_url(IMAGE_BYTES_MAX + 1)), {"content": "There."}]
     async with asking([{"steps": steps}]) as gateway:
-        heard = await gateway.hear()
-    assert heard.error is None
-    first, second = (delta.media for delta in heard.deltas if delta.HasField("media"))
+        result = await gateway.chat()
+    assert result.error is None
+    first, second = (delta.media for delta in result.deltas if delta.HasField("media"))
     assert (len(first.data), first.mime_type, first.problem) == (IMAGE_BYTES_MAX, "image/gif", "")
     assert (second.data, second.problem) == (b"", "a picture is larger than 10 MiB")
 
 
-async def test_a_picture_is_an_answer_that_no_other_attempt_follows(asking: Asking) -> None:
+async def test_an_image_in_an_answer_rules_out_a_retry(asking: Asking) -> None:
     async with asking([{"steps": [as_step(as_url(20)), {"cut": True}]}]) as gateway:
-        heard = await gateway.hear()
-    assert heard.kinds[:2] == ["started", "media"]
-    assert heard.kinds.count("started") == 1
+        result = await gateway.chat()
+    assert result.kinds[:2] == ["started", "media"]
+    assert result.kinds.count("started") == 1
 
 
-def test_an_answer_has_so_many_pictures() -> None:
+def test_the_number_of_images_in_an_answer_is_limited() -> None:
     media = AnswerMedia()
     given = [media.read_picture(as_url(20)) for _ in range(PARTS_MAX + 2)]
-    assert [one.problem for one in given] == [""] * PARTS_MAX + [TOO_MANY] * 2
+    assert [media_part.problem for media_part in given] == [""] * PARTS_MAX + [TOO_MANY] * 2
 
 
-def test_an_answer_has_so_many_bytes() -> None:
+def test_the_bytes_of_all_images_in_an_answer_are_limited() -> None:
     media = AnswerMedia()
     fitting = BYTES_MAX // IMAGE_BYTES_MAX
     given = [media.read_picture(as_url(IMAGE_BYTES_MAX)) for _ in range(fitting + 1)]
-    assert [bool(one.problem) for one in given] == [False] * fitting + [True]
+    assert [bool(media_part.problem) for media_part in given] == [False] * fitting + [True]
     assert media.read_picture(as_url(20)).problem == "", "a small one still has room"
 
 
 @pytest.mark.parametrize(("beyond", "problem"), [(0, ""), (3, "the sound is larger than 25 MiB")])
-def test_a_sound_has_so_many_bytes(beyond: int, problem: str) -> None:
+def test_the_bytes_of_an_answers_audio_are_limited(beyond: int, problem: str) -> None:
     media = AnswerMedia()
     whole = SOUND_BYTES_MAX // 3 * 3
     piece = base64.b64encode(b"ID3\x04".ljust(whole // 5 * 3 // 3 * 3, b"\0")).decode()

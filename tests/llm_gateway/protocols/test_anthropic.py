@@ -1,6 +1,6 @@
-"""Protocol `anthropic` before the simulator, which checks pairs, thinking and signatures as Anthropic does.
+"""Protocol `anthropic` with the simulator, which checks pairs, thinking and signatures as Anthropic does.
 
-What reaches the provider, what comes back in a tool loop, and how its refusals are read.
+Tested are the request, what is sent back in a tool loop, and the classification of refusals.
 """
 
 from typing import Any
@@ -10,16 +10,16 @@ import pytest
 
 from headrace.v1 import llm_pb2
 from tests.support.llm_gateway.conversation import SCHEMA, SHORT, SYSTEM, TOOL, USER, answers, asks, call, read_body
-from tests.support.llm_gateway.gateway import Asking, Heard, text_message
+from tests.support.llm_gateway.gateway import Asking, ChatResult, text_message
 
 HIGH = llm_pb2.Reasoning(enabled=True, effort="HIGH")
 
 
-def spoken(heard: Heard) -> list[str]:
-    return [kind for kind in heard.kinds if kind not in ("started", "usage", "finish")]
+def list_content_kinds(result: ChatResult) -> list[str]:
+    return [kind for kind in result.kinds if kind not in ("started", "usage", "finish")]
 
 
-async def test_a_plain_request_has_nothing_that_was_not_asked_for(asking: Asking) -> None:
+async def test_a_plain_request_has_only_the_required_fields(asking: Asking) -> None:
     async with asking(protocol="anthropic", apiKeys=["env:SIM_KEY"]) as gateway:
         gateway.env["SIM_KEY"] = "sk-ant-12345678"
         body = await read_body(gateway)
@@ -40,7 +40,7 @@ MARK = {"cache_control": {"type": "ephemeral"}}
 
 
 def find_marks(body: Any) -> list[tuple[str, int, int]]:
-    """Where marks are: field, turn and block."""
+    """Return the places of cache marks: field, turn and block."""
     system = [("system", 0, at) for at, block in enumerate(body.get("system", [])) if "cache_control" in block]
     tools = [("tools", 0, at) for at, tool in enumerate(body.get("tools", [])) if "cache_control" in tool]
     blocks = [
@@ -52,7 +52,7 @@ def find_marks(body: Any) -> list[tuple[str, int, int]]:
     return system + tools + blocks
 
 
-async def test_what_the_next_request_repeats_is_marked_for_the_cache(asking: Asking) -> None:
+async def test_content_the_next_request_repeats_is_marked_for_the_cache(asking: Asking) -> None:
     other = llm_pb2.ToolSchema(name="g", description="does more")
     loop = [USER, asks(call("a"), call("b")), answers("a"), answers("b")]
     async with asking(protocol="anthropic", promptCache=True) as gateway:
@@ -65,15 +65,15 @@ async def test_what_the_next_request_repeats_is_marked_for_the_cache(asking: Ask
     assert find_marks(bare) == [("tools", 0, 1), ("messages", 0, 0), ("messages", 2, 1), ("messages", 4, 0)]
 
 
-async def test_a_tool_loop_gives_the_thoughts_back_with_their_signatures(asking: Asking) -> None:
+async def test_a_tool_loop_sends_thinking_back_with_its_signatures(asking: Asking) -> None:
     script = [
         {"match": {"turn": 1}, "steps": [{"reasoning": ["I ", "look"]}, {"toolCall": "f", "id": "toolu_1"}]},
         {"steps": [{"content": "done"}]},
     ]
     fields: dict[str, Any] = {"tools": [TOOL], "reasoning": HIGH, "max_tokens": 4096}
     async with asking(script, protocol="anthropic") as gateway:
-        heard = await gateway.hear(**fields)
-        state = next(delta.provider_state for delta in heard.deltas if delta.provider_state)
+        result = await gateway.chat(**fields)
+        state = next(delta.provider_state for delta in result.deltas if delta.provider_state)
         assistant = asks(call("toolu_1"), text="Let me look.", provider_state=state)
         body = await read_body(gateway, USER, assistant, answers("toolu_1"), **fields)
         assert [block["type"] for block in body["messages"][1]["content"]] == ["thinking", "text", "tool_use"]
@@ -81,8 +81,8 @@ async def test_a_tool_loop_gives_the_thoughts_back_with_their_signatures(asking:
         assert body["thinking"] == {"type": "enabled", "budget_tokens": 2048}
 
 
-async def test_without_the_thoughts_of_a_loop_thinking_is_off(asking: Asking) -> None:
-    """As after a fallback: the thoughts are another provider's, and thinking without them is refused."""
+async def test_thinking_is_disabled_when_a_loops_thinking_blocks_are_missing(asking: Asking) -> None:
+    """This happens after a failover: the blocks are another provider's, and Anthropic refuses thinking without them."""
     foreign = orjson.dumps({"provider": "other", "thinking_blocks": [{"type": "thinking", "thinking": "x"}]}).decode()
     conversation = [USER, asks(call("a"), provider_state=foreign), answers("a")]
     async with asking(protocol="anthropic") as gateway:
@@ -95,16 +95,18 @@ async def test_without_the_thoughts_of_a_loop_thinking_is_off(asking: Asking) ->
         assert body["thinking"] == {"type": "enabled", "budget_tokens": 4096}
 
 
-async def test_thoughts_come_first_in_a_turn_of_several_messages(asking: Asking) -> None:
+async def test_thinking_comes_first_in_a_turn_of_several_messages(asking: Asking) -> None:
     async with asking([{"steps": [{"reasoning": "hm"}, {"content": "x"}]}], protocol="anthropic") as gateway:
-        heard = await gateway.hear()
-        state = next(delta.provider_state for delta in heard.deltas if delta.provider_state)
-        said = text_message("assistant", "I look.")
-        body = await read_body(gateway, USER, said, asks(call("a"), provider_state=state), answers("a"), tools=[TOOL])
+        result = await gateway.chat()
+        state = next(delta.provider_state for delta in result.deltas if delta.provider_state)
+        first_message = text_message("assistant", "I look.")
+        body = await read_body(
+            gateway, USER, first_message, asks(call("a"), provider_state=state), answers("a"), tools=[TOOL]
+        )
     assert [block["type"] for block in body["messages"][1]["content"]] == ["thinking", "text", "tool_use"]
 
 
-async def test_results_of_one_turn_share_a_message_with_what_the_user_says_next(asking: Asking) -> None:
+async def test_tool_results_share_a_message_with_the_users_next_text(asking: Asking) -> None:
     cut = asks(call("a", '{"n": 1.10}'), call("b", '{"cut": '), text="Let me look.")
     messages = [SYSTEM, USER, cut, answers("a"), answers("b", ""), text_message("user", "and?"), SYSTEM]
     async with asking(protocol="anthropic") as gateway:
@@ -123,7 +125,7 @@ async def test_results_of_one_turn_share_a_message_with_what_the_user_says_next(
     ]
 
 
-async def test_images_and_the_text_beside_them_survive(asking: Asking) -> None:
+async def test_images_and_adjacent_text_are_converted(asking: Asking) -> None:
     images = [
         llm_pb2.ImagePart(data=b"png", mime_type="image/png", detail="low"),
         llm_pb2.ImagePart(url="data:image/jpeg;base64,anBn"),
@@ -158,15 +160,15 @@ async def test_images_and_the_text_beside_them_survive(asking: Asking) -> None:
         ("", True, {"type": "auto", "disable_parallel_tool_use": False}),
     ],
 )
-async def test_a_tool_choice_takes_anthropics_form(
+async def test_a_tool_choice_is_converted_to_anthropics_form(
     asking: Asking, choice: str, parallel: bool | None, expected: dict[str, Any] | None
 ) -> None:
     async with asking(protocol="anthropic") as gateway:
         body = await read_body(gateway, tools=[TOOL], tool_choice=choice, parallel_tool_calls=parallel)
         assert body.get("tool_choice") == expected
         assert body["tools"][0]["input_schema"] == orjson.loads(SCHEMA)
-        heard = await gateway.hear(tools=[TOOL], tool_choice="g")
-    assert heard.reason == "INVALID_REQUEST"
+        result = await gateway.chat(tools=[TOOL], tool_choice="g")
+    assert result.reason == "INVALID_REQUEST"
 
 
 @pytest.mark.parametrize(
@@ -201,7 +203,7 @@ async def test_a_tool_choice_takes_anthropics_form(
         ("adaptive", {"reasoning": llm_pb2.Reasoning()}, {"thinking": {"type": "disabled"}}),
     ],
 )
-async def test_thinking_and_sampling_take_a_form_that_is_accepted(
+async def test_thinking_and_sampling_fields_are_made_compatible(
     asking: Asking, form: str, fields: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     async with asking(protocol="anthropic", reasoning=form) as gateway:
@@ -227,20 +229,22 @@ async def test_thinking_and_sampling_take_a_form_that_is_accepted(
         ([{"finish": "length"}], [], "CONTEXT_LENGTH_EXCEEDED"),
     ],
 )
-async def test_every_way_to_fail_is_typed(asking: Asking, steps: list[Any], kinds: list[str], reason: str) -> None:
+async def test_every_kind_of_failure_has_a_typed_error(
+    asking: Asking, steps: list[Any], kinds: list[str], reason: str
+) -> None:
     async with asking([{"steps": steps}], protocol="anthropic", **SHORT) as gateway:
-        heard = await gateway.hear()
+        result = await gateway.chat()
         await gateway.sim.until_idle()
-    assert spoken(heard) == kinds
-    assert heard.reason == reason
+    assert list_content_kinds(result) == kinds
+    assert result.reason == reason
     if reason == "RATE_LIMITED":
-        assert heard.failure.retry_after_s == 7.0
+        assert result.failure.retry_after_s == 7.0
 
 
-async def test_a_prompt_that_is_too_long_names_both_numbers(asking: Asking) -> None:
+async def test_a_too_long_prompt_reports_both_token_counts(asking: Asking) -> None:
     error = {"type": "invalid_request_error", "message": "prompt is too long: 210000 tokens > 200000 maximum"}
     step = {"status": 400, "body": {"type": "error", "error": error}}
     async with asking([{"steps": [step]}], protocol="anthropic") as gateway:
-        heard = await gateway.hear()
-    assert heard.reason == "CONTEXT_LENGTH_EXCEEDED"
-    assert (heard.failure.metadata["currentTokens"], heard.failure.metadata["maxTokens"]) == ("210000", "200000")
+        result = await gateway.chat()
+    assert result.reason == "CONTEXT_LENGTH_EXCEEDED"
+    assert (result.failure.metadata["currentTokens"], result.failure.metadata["maxTokens"]) == ("210000", "200000")

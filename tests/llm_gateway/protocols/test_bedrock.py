@@ -1,4 +1,4 @@
-"""Requests to Bedrock's Converse, and what goes back of an answer."""
+"""Requests to Bedrock's Converse, and which parts of an answer are sent back."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def model(name: str, **fields: Any) -> dict[str, Any]:
     return BEDROCK | {"models": [{"name": name, "capabilities": ["reasoning", "json_schema"]}]} | fields
 
 
-async def test_a_plain_request_has_nothing_that_was_not_asked_for(asking: Asking) -> None:
+async def test_a_plain_request_has_only_the_required_fields(asking: Asking) -> None:
     async with asking(FINE, **model("arn:aws:x/y"), apiKeys=["env:SIM_KEY"]) as gateway:
         gateway.env["SIM_KEY"] = "bedrock-api-key-1"
         body = await read_body(gateway, model="arn:aws:x/y")
@@ -41,7 +41,7 @@ async def test_a_plain_request_has_nothing_that_was_not_asked_for(asking: Asking
         ("f", {"tool": {"name": "f"}}, "be brief"),
     ],
 )
-async def test_wishes_have_their_fields(asking: Asking, choice: str, sent: Any, system: str) -> None:
+async def test_every_option_is_sent_in_its_field(asking: Asking, choice: str, sent: Any, system: str) -> None:
     closed = '{"type":"object","properties":{"a":{"type":"string"}},"additionalProperties":false}'
     form = common_pb2.OutputFormat(schema=closed, name="place")
     wishes: dict[str, Any] = {"temperature": 0.5, "top_p": 0.75, "max_tokens": 5, "output_format": form}
@@ -71,7 +71,7 @@ async def test_wishes_have_their_fields(asking: Asking, choice: str, sent: Any, 
         ("meta.llama3-3-70b-instruct-v1:0", None),
     ],
 )
-async def test_thoughts_are_wished_in_each_models_way(asking: Asking, name: str, fields: Any) -> None:
+async def test_reasoning_is_requested_in_each_models_form(asking: Asking, name: str, fields: Any) -> None:
     async with asking(FINE, **model(name)) as gateway:
         body = await read_body(gateway, model=name, reasoning=HIGH, temperature=0.5)
     assert body.get("additionalModelRequestFields") == fields
@@ -79,7 +79,7 @@ async def test_thoughts_are_wished_in_each_models_way(asking: Asking, name: str,
     assert body["inferenceConfig"] == ({"maxTokens": 8192} if is_claude else {"temperature": 0.5})
 
 
-async def test_a_tool_loop_gives_the_blocks_back_as_they_came(asking: Asking) -> None:
+async def test_a_tool_loop_sends_the_answers_blocks_back_unchanged(asking: Asking) -> None:
     script = [
         {
             "match": {"turn": 1},
@@ -92,8 +92,8 @@ async def test_a_tool_loop_gives_the_blocks_back_as_they_came(asking: Asking) ->
         *FINE,
     ]
     async with asking(script, **BEDROCK) as gateway:
-        heard = await gateway.hear(tools=[TOOL])
-        state = next(delta.provider_state for delta in heard.deltas if delta.provider_state)
+        result = await gateway.chat(tools=[TOOL])
+        state = next(delta.provider_state for delta in result.deltas if delta.provider_state)
         answer = asks(call("t1", '{"n":1}'), text="Let me look.", provider_state=state)
         body = await read_body(gateway, USER, answer, answers("t1"), text_message("user", "And?"), tools=[TOOL])
     thought = {"text": "I look", "signature": sign_thinking("I look")}
@@ -109,7 +109,7 @@ async def test_a_tool_loop_gives_the_blocks_back_as_they_came(asking: Asking) ->
     ]
 
 
-async def test_thoughts_without_a_signature_stay_away(asking: Asking) -> None:
+async def test_reasoning_without_a_signature_is_not_sent_back(asking: Asking) -> None:
     """Kimi, GLM and DeepSeek think, but refuse `reasoningContent` in a request:
     https://github.com/earendil-works/pi/pull/1505, 2026-02."""
     blocks = [{"reasoningContent": {"reasoningText": {"text": "Hm"}}}, {"chars": 3}, {"call": True}]
@@ -119,14 +119,14 @@ async def test_thoughts_without_a_signature_stay_away(asking: Asking) -> None:
     assert [[*block] for block in body["messages"][1]["content"]] == [["text"], ["toolUse"]]
 
 
-async def test_claude_has_one_of_two_settings_that_exclude_each_other(asking: Asking) -> None:
+async def test_claude_receives_only_one_of_temperature_and_top_p(asking: Asking) -> None:
     """https://github.com/mem0ai/mem0/issues/3891, 2026-01."""
     async with asking(FINE, **model(CLAUDE)) as gateway:
         body = await read_body(gateway, model=CLAUDE, temperature=1.5, top_p=0.75)
     assert body["inferenceConfig"] == {"temperature": 1.0}, "its greatest"
 
 
-async def test_calls_of_another_model_fit_and_bring_their_tools(asking: Asking) -> None:
+async def test_another_models_calls_are_converted_and_their_tools_declared(asking: Asking) -> None:
     foreign = orjson.dumps({"provider": "other", "content_blocks": [{"call": True}]}).decode()
     conversation = [USER, asks(call("a", "[1]"), provider_state=foreign), answers("a", "")]
     async with asking(FINE, **model(CLAUDE)) as gateway:
@@ -137,7 +137,7 @@ async def test_calls_of_another_model_fit_and_bring_their_tools(asking: Asking) 
     assert "additionalModelRequestFields" not in body, "thoughts before these calls would be missing"
 
 
-async def test_the_ends_of_instructions_and_conversation_are_marked_for_the_cache(asking: Asking) -> None:
+async def test_instructions_and_conversation_end_with_cache_points(asking: Asking) -> None:
     point = {"cachePoint": {"type": "default"}}
     for name, marks in ((CLAUDE, [point]), ("meta.llama3-3-70b-instruct-v1:0", [])):
         async with asking(FINE, **model(name), promptCache=True) as gateway:
@@ -145,7 +145,7 @@ async def test_the_ends_of_instructions_and_conversation_are_marked_for_the_cach
         assert body["system"][1:] == body["messages"][0]["content"][1:] == marks
 
 
-async def test_pictures_and_documents_are_blocks(asking: Asking) -> None:
+async def test_images_and_documents_are_sent_as_blocks(asking: Asking) -> None:
     image = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=b"jpg", mime_type="image/jpg"))
     report = llm_pb2.ContentPart(file=llm_pb2.FilePart(data=b"pdf", mime_type="application/pdf", name="my_r.v2.pdf"))
     result = answers("a", "seen")
@@ -153,13 +153,13 @@ async def test_pictures_and_documents_are_blocks(asking: Asking) -> None:
     user = llm_pb2.Message(role="user", content=[report])
     async with asking(FINE, **BEDROCK | {"models": [{"name": "sim-1"}]}) as gateway:
         body = await read_body(gateway, USER, asks(call("a")), result, user, tools=[TOOL])
-    shown, document, beside = body["messages"][2]["content"]
-    assert shown["toolResult"]["content"] == [
+    tool_result, document, name_text = body["messages"][2]["content"]
+    assert tool_result["toolResult"]["content"] == [
         {"text": "seen"},
         {"image": {"format": "jpeg", "source": {"bytes": "anBn"}}},
     ]
     assert document == {"document": {"format": "pdf", "name": "my r v2", "source": {"bytes": "cGRm"}}}
-    assert beside == {"text": "my r v2"}
+    assert name_text == {"text": "my r v2"}
 
 
 @pytest.mark.parametrize(
@@ -171,11 +171,11 @@ async def test_pictures_and_documents_are_blocks(asking: Asking) -> None:
         (424, "ModelErrorException", "The model broke", "PROVIDER_UNAVAILABLE"),
     ],
 )
-async def test_errors_are_read_as_aws_writes_them(
+async def test_errors_in_awss_format_are_classified(
     asking: Asking, status: int, kind: str, message: str, reason: str
 ) -> None:
     refusal = {"status": status, "headers": {"x-amzn-ErrorType": kind}, "body": {"message": message}}
     async with asking([{"steps": [refusal]}], **BEDROCK) as gateway:
-        heard = await gateway.hear()
-    assert heard.reason == reason
-    assert message in heard.failure.message
+        result = await gateway.chat()
+    assert result.reason == reason
+    assert message in result.failure.message

@@ -1,4 +1,4 @@
-"""Requests to Gemini, and what goes back of an answer."""
+"""Requests to Gemini, and which parts of an answer are sent back."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def models(*names: str) -> dict[str, Any]:
     return GEMINI | {"models": [{"name": name, "capabilities": ["reasoning", "json_schema"]} for name in names]}
 
 
-async def test_a_plain_request_has_nothing_that_was_not_asked_for(asking: Asking) -> None:
+async def test_a_plain_request_has_only_the_required_fields(asking: Asking) -> None:
     async with asking(**GEMINI, apiKeys=["env:SIM_KEY"]) as gateway:
         gateway.env["SIM_KEY"] = "AIza-12345678"
         body = await read_body(gateway)
@@ -35,7 +35,7 @@ async def test_a_plain_request_has_nothing_that_was_not_asked_for(asking: Asking
     ("choice", "sent"),
     [("none", {"mode": "NONE"}), ("required", {"mode": "ANY"}), ("f", {"mode": "ANY", "allowedFunctionNames": ["f"]})],
 )
-async def test_wishes_have_their_fields(asking: Asking, choice: str, sent: Any) -> None:
+async def test_every_option_is_sent_in_its_field(asking: Asking, choice: str, sent: Any) -> None:
     wishes: dict[str, Any] = {"temperature": 0.5, "top_p": 0.75, "max_tokens": 5}
     extra = {"extraBody": {"generationConfig": {"topK": 3}, "safetySettings": []}}
     async with asking(**GEMINI, **extra) as gateway:
@@ -65,7 +65,7 @@ async def test_wishes_have_their_fields(asking: Asking, choice: str, sent: Any) 
         ("gemini-2.5-pro", {"output_format": FORM, "tools": [TOOL]}, None),
     ],
 )
-async def test_each_generation_is_asked_in_its_way(
+async def test_reasoning_is_requested_in_each_model_generations_form(
     asking: Asking, model: str, wish: dict[str, Any], config: Any
 ) -> None:
     async with asking(**models(model)) as gateway:
@@ -73,7 +73,7 @@ async def test_each_generation_is_asked_in_its_way(
     assert body.get("generationConfig") == config
 
 
-async def test_a_tool_loop_gives_each_part_back_with_its_signature(asking: Asking) -> None:
+async def test_a_tool_loop_sends_each_part_back_with_its_signature(asking: Asking) -> None:
     script = [
         {
             "match": {"turn": 1},
@@ -87,9 +87,9 @@ async def test_a_tool_loop_gives_each_part_back_with_its_signature(asking: Askin
         {"steps": [{"content": "done"}]},
     ]
     async with asking(script, **GEMINI) as gateway:
-        heard = await gateway.hear(tools=[TOOL])
-        assert [(called.id, called.arguments) for called in heard.calls] == [("c1", '{"n":1.1}'), ("c2", "{}")]
-        state = next(delta.provider_state for delta in heard.deltas if delta.provider_state)
+        result = await gateway.chat(tools=[TOOL])
+        assert [(called.id, called.arguments) for called in result.calls] == [("c1", '{"n":1.1}'), ("c2", "{}")]
+        state = next(delta.provider_state for delta in result.deltas if delta.provider_state)
         answer = asks(call("c1", '{"n":1.1}'), call("c2"), text="I look.", provider_state=state)
         body = await read_body(gateway, USER, answer, answers("c1", "one"), answers("c2", "two"), USER, tools=[TOOL])
     assert [content["role"] for content in body["contents"]] == ["user", "model", "user", "user"]
@@ -108,20 +108,20 @@ async def test_a_tool_loop_gives_each_part_back_with_its_signature(asking: Askin
     ("model", "signature"),
     [("gemini-3-flash", {"thoughtSignature": "skip_thought_signature_validator"}), ("gemini-2.5-flash", {})],
 )
-async def test_calls_of_another_model_have_no_ids_and_say_that_their_signature_is_missing(
+async def test_another_models_calls_have_no_ids_and_a_placeholder_signature(
     asking: Asking, model: str, signature: dict[str, str]
 ) -> None:
     foreign = orjson.dumps({"provider": "other", "parts": [{"call": True, "id": "x"}]}).decode()
     answer = asks(call("a", "[1]"), call("b", '{"cut'), provider_state=foreign)
     async with asking([{"steps": [{"content": "x"}]}], **models(model)) as gateway:
-        await gateway.hear(USER, answer, answers("a"), answers("b"), tools=[TOOL], model=model)
+        await gateway.chat(USER, answer, answers("a"), answers("b"), tools=[TOOL], model=model)
         parts = gateway.sim.requests[-1].body["contents"][1]["parts"]
     called = {"functionCall": {"name": "f", "args": {}}}
     assert parts == [called | signature, called]
 
 
-async def test_a_result_without_a_name_has_that_of_its_call(asking: Asking) -> None:
-    """OpenAI's clients leave it out: https://github.com/openclaw/openclaw/issues/47857, 2026-03."""
+async def test_a_result_without_a_name_gets_its_calls_name(asking: Asking) -> None:
+    """OpenAI's clients omit it: https://github.com/openclaw/openclaw/issues/47857, 2026-03."""
     result = text_message("tool", "done", tool_call_id="a")
     async with asking(**GEMINI) as gateway:
         body = await read_body(gateway, text_message("user", ""), USER, asks(call("a")), result, tools=[TOOL])
@@ -129,7 +129,7 @@ async def test_a_result_without_a_name_has_that_of_its_call(asking: Asking) -> N
     assert body["contents"][-1]["parts"][0]["functionResponse"]["name"] == "f"
 
 
-async def test_pictures_sounds_and_files_are_parts(asking: Asking) -> None:
+async def test_images_audio_and_files_are_sent_as_parts(asking: Asking) -> None:
     image = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=b"png", mime_type="image/png"))
     far = llm_pb2.ContentPart(image=llm_pb2.ImagePart(url="https://x.org/a.png"))
     sound = llm_pb2.ContentPart(audio=llm_pb2.AudioPart(data=b"mp3", mime_type="audio/mpeg"))
@@ -149,28 +149,28 @@ async def test_pictures_sounds_and_files_are_parts(asking: Asking) -> None:
     ]
 
 
-async def test_a_tools_name_begins_with_a_letter_and_is_its_own_in_the_answer(asking: Asking) -> None:
+async def test_a_tool_name_is_prefixed_with_a_letter_and_restored_in_the_answer(asking: Asking) -> None:
     script = [{"steps": [{"toolCall": "_3d", "id": "c"}]}]
     async with asking(script, **GEMINI) as gateway:
-        heard = await gateway.hear(tools=[llm_pb2.ToolSchema(name="3d")])
-    assert [called.name for called in heard.calls] == ["3d"]
+        result = await gateway.chat(tools=[llm_pb2.ToolSchema(name="3d")])
+    assert [called.name for called in result.calls] == ["3d"]
 
 
-async def test_errors_are_read_as_google_writes_them(asking: Asking) -> None:
+async def test_errors_in_googles_format_are_classified(asking: Asking) -> None:
     details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7.5s"}]
     error = {"error": {"code": 429, "message": "quota", "status": "RESOURCE_EXHAUSTED", "details": details}}
     async with asking([{"steps": [{"status": 429, "body": [error]}]}], **GEMINI) as gateway:
-        heard = await gateway.hear()
-    assert (heard.reason, heard.failure.retry_after_s) == ("RATE_LIMITED", 7.5)
+        result = await gateway.chat()
+    assert (result.reason, result.failure.retry_after_s) == ("RATE_LIMITED", 7.5)
 
 
-async def test_a_setting_that_is_refused_is_left_out(asking: Asking) -> None:
+async def test_a_refused_setting_is_omitted(asking: Asking) -> None:
     violation = {"field": "generation_config.thinking_config", "description": "Cannot find field."}
     error = {"code": 400, "message": "Invalid JSON payload received.", "details": [{"fieldViolations": [violation]}]}
     field = "generationConfig.thinkingConfig"
     refused = {"match": {"field": field}, "steps": [{"status": 400, "body": {"error": error}}]}
     async with asking([refused, {"steps": [{"content": "x"}]}], **GEMINI) as gateway:
-        assert (await gateway.hear(reasoning=LOW, max_tokens=5)).content == ["x"]
+        assert (await gateway.chat(reasoning=LOW, max_tokens=5)).content == ["x"]
         assert gateway.sim.requests[-1].body["generationConfig"] == {"maxOutputTokens": 5}
 
 

@@ -1,4 +1,4 @@
-"""Inline reasoning, its text cut anywhere: nothing is lost, nothing waits that cannot be a marker."""
+"""Inline reasoning with its text split anywhere: nothing is lost, and only possible markers are held back."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ def kinds(texts: list[str]) -> tuple[str, str]:
 
 
 @given(PIECES, st.data())
-def test_any_cuts_sort_the_text_the_same(pieces: list[str], data: st.DataObject) -> None:
+def test_reasoning_is_separated_alike_however_the_text_is_split(pieces: list[str], data: st.DataObject) -> None:
     text = "".join(pieces)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     assert kinds([text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]) == kinds([text])
@@ -30,7 +30,7 @@ def test_text_without_a_marker_is_kept(text: str) -> None:
 
 
 @given(PIECES)
-def test_less_than_eight_bytes_wait(pieces: list[str]) -> None:
+def test_fewer_than_eight_bytes_are_held_back(pieces: list[str]) -> None:
     for end in range(len(pieces) + 1):
         inline = InlineThinking()
         for text in pieces[:end]:

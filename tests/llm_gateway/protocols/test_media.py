@@ -1,4 +1,4 @@
-"""Sounds and files in requests, in each provider's form, and what is refused before anything is sent."""
+"""Audio and files in requests, in each provider's form, and refusals before anything is sent."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ async def read_content(asking: Asking, message: llm_pb2.Message, **fields: Any) 
         return (await read_body(gateway, message))["messages"][0]["content"][1:]
 
 
-async def test_openai_takes_sounds_and_files(asking: Asking) -> None:
+async def test_openai_receives_audio_and_files(asking: Asking) -> None:
     assert await read_content(asking, user(SOUND, WAVE, REPORT), **ALL) == [
         {"type": "input_audio", "input_audio": {"data": "bXAz", "format": "mp3"}},
         {"type": "input_audio", "input_audio": {"data": "d2F2", "format": "wav"}},
@@ -34,7 +34,7 @@ async def test_openai_takes_sounds_and_files(asking: Asking) -> None:
     ]
 
 
-async def test_anthropic_takes_documents(asking: Asking) -> None:
+async def test_anthropic_receives_documents(asking: Asking) -> None:
     assert await read_content(asking, user(REPORT), protocol="anthropic", **ALL) == [
         {
             "type": "document",
@@ -56,15 +56,15 @@ async def test_anthropic_takes_documents(asking: Asking) -> None:
     ],
     ids=["no sounds at anthropic", "no sound", "no file", "no image", "another sound", "an address"],
 )
-async def test_what_a_model_does_not_take_is_refused_by_place_and_rule(
+async def test_unsupported_media_are_refused_by_place_and_rule(
     asking: Asking, part: llm_pb2.ContentPart, fields: dict[str, Any], rule: str
 ) -> None:
     async with asking(**fields) as gateway:
-        heard = await gateway.hear(SYSTEM, user(part))
+        result = await gateway.chat(SYSTEM, user(part))
         assert not gateway.sim.requests
-    assert isinstance(heard.error, InvalidRequest)
-    assert heard.failure.metadata["field"] == "messages[1].content[1]"
-    assert rule in heard.failure.metadata["rule"]
+    assert isinstance(result.error, InvalidRequest)
+    assert result.failure.metadata["field"] == "messages[1].content[1]"
+    assert rule in result.failure.metadata["rule"]
 
 
 @pytest.mark.parametrize(
@@ -75,24 +75,26 @@ async def test_what_a_model_does_not_take_is_refused_by_place_and_rule(
     ],
     ids=["too many", "too large"],
 )
-async def test_a_request_has_a_bound(asking: Asking, parts: list[llm_pb2.ContentPart], refused: int) -> None:
+async def test_the_media_of_a_request_are_limited(
+    asking: Asking, parts: list[llm_pb2.ContentPart], refused: int
+) -> None:
     async with asking() as gateway:
-        heard = await gateway.hear(user(*parts))
+        result = await gateway.chat(user(*parts))
         assert not gateway.sim.requests
-    assert isinstance(heard.error, InvalidRequest)
-    assert heard.failure.metadata["field"] == f"messages[0].content[{refused}]"
+    assert isinstance(result.error, InvalidRequest)
+    assert result.failure.metadata["field"] == f"messages[0].content[{refused}]"
 
 
-async def test_a_fallback_that_does_not_see_is_left_out(asking: Asking) -> None:
+async def test_a_fallback_without_vision_is_skipped_for_images(asking: Asking) -> None:
     models: list[dict[str, Any]] = [{"name": "sim-1"}, {"name": "blind", "capabilities": ["tools"]}, {"name": "idle"}]
     fallback = ["sim/blind", "sim/idle"]
     async with asking([{"steps": [{"status": 503}]}], models=models, fallback=fallback) as gateway:
-        await gateway.hear(user(IMAGE))
+        await gateway.chat(user(IMAGE))
         assert [request.body["model"] for request in gateway.sim.requests] == ["sim-1", "idle"]
 
 
 @pytest.mark.parametrize("protocol", ["openai", "openai_responses"])
-async def test_a_file_without_a_name_has_one(asking: Asking, protocol: str) -> None:
+async def test_a_file_without_a_name_gets_one(asking: Asking, protocol: str) -> None:
     """OpenAI refuses it otherwise: https://github.com/laravel/ai/pull/324, 2026-03."""
     nameless = llm_pb2.ContentPart(file=llm_pb2.FilePart(data=b"pdf", mime_type="application/pdf"))
     async with asking(protocol=protocol, **ALL) as gateway:
@@ -102,7 +104,7 @@ async def test_a_file_without_a_name_has_one(asking: Asking, protocol: str) -> N
 
 
 async def test_bedrock_has_few_documents_and_images_with_names_of_their_own(asking: Asking) -> None:
-    """Those of results, too: https://github.com/maximhq/bifrost/issues/7003, https://github.com/BerriAI/litellm/pull/30093
+    """This includes documents in tool results: https://github.com/maximhq/bifrost/issues/7003, https://github.com/BerriAI/litellm/pull/30093
     (2026); one more than five, or than twenty with images, ends the chat:
     https://github.com/aws-samples/generative-ai-use-cases/issues/1685 (2026-08), https://github.com/cline/cline/issues/1844
     (2025-02)."""
@@ -131,15 +133,15 @@ async def test_bedrock_has_few_documents_and_images_with_names_of_their_own(aski
     assert [[*block] for block in many["messages"][0]["content"]] == [["text"], ["text"], ["image"]]
 
 
-async def test_gemini_has_the_one_name_of_a_wave_that_it_knows(asking: Asking) -> None:
+async def test_wav_audio_is_sent_to_gemini_as_audio_wav(asking: Asking) -> None:
     async with asking([{"steps": [{"content": "done"}]}], protocol="gemini", **ALL) as gateway:
         parts = (await read_body(gateway, user(WAVE, SOUND)))["contents"][0]["parts"]
     assert [part["inlineData"]["mimeType"] for part in parts[1:]] == ["audio/wav", "audio/mpeg"]
 
 
 @pytest.mark.parametrize("as_url", [False, True])
-async def test_a_text_file_is_a_document_of_its_own_kind(asking: Asking, as_url: bool) -> None:
-    """Claude refuses the chat for another: https://github.com/langchain-ai/langchain/issues/37576 (2026-05),
+async def test_a_text_file_is_sent_as_a_text_document(asking: Asking, as_url: bool) -> None:
+    """Claude refuses any other kind: https://github.com/langchain-ai/langchain/issues/37576 (2026-05),
     https://github.com/danny-avila/LibreChat/issues/14485 (2026-07)."""
     given: dict[str, Any] = (
         {"url": "data:text/csv;base64,YSxi"} if as_url else {"data": b"a,b", "mime_type": "text/csv"}

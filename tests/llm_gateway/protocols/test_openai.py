@@ -1,5 +1,5 @@
-"""Requests as the provider receives them, read back from the simulator, which is as strict as a provider about
-pairs."""
+"""Requests as the provider receives them, read back from the simulator, which checks call-result pairs as strictly as a
+provider."""
 
 import re
 from typing import Any
@@ -14,7 +14,7 @@ from tests.support.llm_gateway.conversation import SYSTEM, TOOL, USER, answers, 
 from tests.support.llm_gateway.gateway import Asking, text_message
 
 
-async def test_a_plain_request_has_nothing_that_was_not_asked_for(asking: Asking) -> None:
+async def test_a_plain_request_has_only_the_required_fields(asking: Asking) -> None:
     async with asking() as gateway:
         body = await read_body(gateway)
     assert body == {
@@ -25,7 +25,7 @@ async def test_a_plain_request_has_nothing_that_was_not_asked_for(asking: Asking
     }
 
 
-async def test_every_option_is_sent_in_the_providers_words(asking: Asking) -> None:
+async def test_every_option_is_sent_under_the_providers_name(asking: Asking) -> None:
     options = {"temperature": 0.0, "top_p": 0.5, "max_tokens": 7, "parallel_tool_calls": False, "tool_choice": "f"}
     async with asking() as gateway:
         body = await read_body(gateway, tools=[TOOL], **options)
@@ -35,7 +35,7 @@ async def test_every_option_is_sent_in_the_providers_words(asking: Asking) -> No
     assert body["tools"][0]["function"]["name"] == "f"
 
 
-async def test_the_output_limit_takes_the_providers_word(asking: Asking) -> None:
+async def test_the_output_limit_is_sent_under_the_configured_name(asking: Asking) -> None:
     async with asking(outputLimit="max_completion_tokens") as gateway:
         body = await read_body(gateway, max_tokens=7)
     assert body["max_completion_tokens"] == 7
@@ -47,18 +47,18 @@ FOREIGN = ("call_8hQ1", "toolu_01A09q90qw90lq917835lq9", "x" * 256, "call-withâ€
 
 
 @pytest.mark.parametrize("foreign", FOREIGN)
-async def test_foreign_call_ids_take_the_form_of_a_provider_with_nine_characters(asking: Asking, foreign: str) -> None:
+async def test_foreign_call_ids_become_nine_characters_where_required(asking: Asking, foreign: str) -> None:
     messages = [USER, asks(call(FITTING), call(foreign)), answers(FITTING), answers(foreign)]
     async with asking(callIds="nine_characters") as gateway:
         body, again = await read_body(gateway, *messages), await read_body(gateway, *messages)
-    asked = [item["id"] for item in body["messages"][1]["tool_calls"]]
-    assert asked == [message["tool_call_id"] for message in body["messages"][2:]]
-    assert asked[0] == FITTING
-    assert re.fullmatch("[a-zA-Z0-9]{9}", asked[1])
+    call_ids = [item["id"] for item in body["messages"][1]["tool_calls"]]
+    assert call_ids == [message["tool_call_id"] for message in body["messages"][2:]]
+    assert call_ids[0] == FITTING
+    assert re.fullmatch("[a-zA-Z0-9]{9}", call_ids[1])
     assert body == again
 
 
-def test_ids_of_nine_characters_differ_where_the_foreign_ones_do() -> None:
+def test_nine_character_ids_stay_unique() -> None:
     provider = Provider.model_validate(
         {
             "key": "m",
@@ -71,7 +71,7 @@ def test_ids_of_nine_characters_differ_where_the_foreign_ones_do() -> None:
     assert len({fit_call_id(f"call_{number}", provider) for number in range(20_000)}) == 20_000
 
 
-async def test_calls_results_text_and_reasoning_survive(asking: Asking) -> None:
+async def test_calls_results_text_and_reasoning_are_converted(asking: Asking) -> None:
     assistant = asks(call("a"), call("b", '{"cut": '), text="Let me look.")
     assistant.reasoning_content = "hm"
     messages = [SYSTEM, USER, assistant, answers("a"), answers("b")]
@@ -85,24 +85,24 @@ async def test_calls_results_text_and_reasoning_survive(asking: Asking) -> None:
 
 
 @pytest.mark.parametrize(("model", "name"), [("sim-1", None), ("google/gemini-3-flash", "f")])
-async def test_gemini_has_the_names_of_results(asking: Asking, model: str, name: str | None) -> None:
-    """Its compatible API refuses a result without: https://github.com/NousResearch/hermes-agent/pull/19728, 2026-05."""
+async def test_gemini_receives_the_names_of_tool_results(asking: Asking, model: str, name: str | None) -> None:
+    """Its API refuses a result without a name: https://github.com/NousResearch/hermes-agent/pull/19728, 2026-05."""
     result = text_message("tool", "done", tool_call_id="a")
     async with asking(models=[{"name": model}]) as gateway:
         body = await read_body(gateway, USER, asks(call("a")), result, model=model)
     assert body["messages"][-1].get("name") == name
 
 
-async def test_a_request_of_several_mebibytes_is_sent_whole(asking: Asking) -> None:
+async def test_a_request_of_several_mebibytes_is_sent_in_full(asking: Asking) -> None:
     text = "æ°´" * 1_000_000
     async with asking() as gateway:
         body = await read_body(gateway, text_message("user", text))
     assert body["messages"][0]["content"] == text
 
 
-async def test_images_of_results_stand_in_a_user_message_behind_all_of_them(asking: Asking) -> None:
+async def test_images_of_tool_results_are_sent_in_a_user_message_after_them(asking: Asking) -> None:
     image = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=b"png", mime_type="image/png"))
-    told = [
+    messages = [
         text_message("user", "look"),
         llm_pb2.Message(role="assistant", tool_calls=[llm_pb2.ToolCall(id=id, name="look") for id in "ab"]),
         *(
@@ -113,21 +113,27 @@ async def test_images_of_results_stand_in_a_user_message_behind_all_of_them(aski
         ),
     ]
     async with asking() as gateway:
-        ending = await read_body(gateway, *told)
-        going_on = await read_body(gateway, *told, text_message("user", "and?"))
-    shown = {"type": "image_url", "image_url": {"url": "data:image/png;base64,cG5n"}}
+        ending = await read_body(gateway, *messages)
+        continued = await read_body(gateway, *messages, text_message("user", "and?"))
+    image_block = {"type": "image_url", "image_url": {"url": "data:image/png;base64,cG5n"}}
     note = {"type": "text", "text": "[in the result of look]"}
     assert [message["content"] for message in ending["messages"][2:]] == [
         "seen a",
         "seen b",
-        [note, shown, note, shown],
+        [note, image_block, note, image_block],
     ]
     assert [message["role"] for message in ending["messages"][2:]] == ["tool", "tool", "user"]
-    assert going_on["messages"][:-1] == ending["messages"][:-1]
-    assert going_on["messages"][-1]["content"] == [note, shown, note, shown, {"type": "text", "text": "and?"}]
+    assert continued["messages"][:-1] == ending["messages"][:-1]
+    assert continued["messages"][-1]["content"] == [
+        note,
+        image_block,
+        note,
+        image_block,
+        {"type": "text", "text": "and?"},
+    ]
 
 
-async def test_an_image_and_the_text_beside_it_survive(asking: Asking) -> None:
+async def test_an_image_and_adjacent_text_are_converted(asking: Asking) -> None:
     image = llm_pb2.ImagePart(data=b"png", mime_type="image/png", detail="low")
     parts = [llm_pb2.ContentPart(text="what is this?"), llm_pb2.ContentPart(image=image)]
     async with asking() as gateway:
@@ -163,17 +169,17 @@ async def test_an_image_and_the_text_beside_it_survive(asking: Asking) -> None:
         ("reasoning_split", {"enabled": False}, {"reasoning_split": True, "thinking": {"type": "disabled"}}),
     ],
 )
-async def test_a_reasoning_wish_takes_the_providers_form(
+async def test_reasoning_is_requested_in_the_providers_form(
     asking: Asking, form: str, wish: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     async with asking(reasoning=form) as gateway:
         body = await read_body(gateway, reasoning=llm_pb2.Reasoning(**wish))
         plain = await read_body(gateway, model="bench-1x0ms", reasoning=llm_pb2.Reasoning(**wish))
-    asked = {
+    reasoning_fields = {
         name: value for name, value in body.items() if name not in ("model", "messages", "stream", "stream_options")
     }
-    assert asked == expected
-    assert not asked.keys() & plain.keys(), "a model that cannot reason is not asked to"
+    assert reasoning_fields == expected
+    assert not reasoning_fields.keys() & plain.keys(), "a model that cannot reason is not asked to"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +193,7 @@ async def test_a_reasoning_wish_takes_the_providers_form(
         ("reasoning_split", {"reasoning_content": "hm"}),
     ],
 )
-async def test_reasoning_is_handed_back_in_the_providers_form(
+async def test_reasoning_is_sent_back_in_the_providers_form(
     asking: Asking, form: str, expected: dict[str, Any]
 ) -> None:
     assistant = text_message("assistant", "yes", reasoning_content="hm")
@@ -197,7 +203,7 @@ async def test_reasoning_is_handed_back_in_the_providers_form(
 
 
 @pytest.mark.parametrize(("provider", "is_given"), [("sim", True), ("other", False)])
-async def test_only_the_provider_that_made_a_state_has_it_back(asking: Asking, provider: str, is_given: bool) -> None:
+async def test_provider_state_is_sent_back_only_to_its_provider(asking: Asking, provider: str, is_given: bool) -> None:
     details = [{"type": "reasoning.text", "text": "hm", "signature": "c2ln", "index": 0}]
     state = orjson.dumps({"provider": provider, "reasoning_details": details}).decode()
     assistant = text_message("assistant", "yes", reasoning_content="hm", provider_state=state)
@@ -207,7 +213,7 @@ async def test_only_the_provider_that_made_a_state_has_it_back(asking: Asking, p
     assert body["messages"][1] == {"role": "assistant", "content": "yes"} | expected
 
 
-async def test_fields_that_a_provider_added_to_calls_and_text_go_back_to_it(asking: Asking) -> None:
+async def test_fields_a_provider_added_to_calls_and_text_are_sent_back(asking: Asking) -> None:
     signature = {"google": {"thought_signature": "c2ln"}}
     fields = [{"at": 0, "extra_content": signature}]
     packed = {"provider": "sim", "call_fields": fields, "message_fields": [{"extra_content": signature}]}
@@ -232,30 +238,30 @@ async def test_fields_that_a_provider_added_to_calls_and_text_go_back_to_it(aski
         ([USER, asks(call("a1"), call("a1")), answers("a1")], "a1"),
     ],
 )
-async def test_unpaired_messages_are_refused_by_name_before_anything_is_sent(
+async def test_unpaired_messages_are_refused_by_call_id_before_any_request(
     asking: Asking, messages: list[llm_pb2.Message], call_id: str
 ) -> None:
     async with asking() as gateway:
-        heard = await gateway.hear(*messages)
+        result = await gateway.chat(*messages)
         assert not gateway.sim.requests
-    assert heard.deltas == []
-    assert heard.reason == "UNPAIRED_MESSAGES"
-    assert heard.failure.metadata == {"toolCallId": call_id}
-    assert call_id in heard.failure.message
+    assert result.deltas == []
+    assert result.reason == "UNPAIRED_MESSAGES"
+    assert result.failure.metadata == {"toolCallId": call_id}
+    assert call_id in result.failure.message
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "problem"),
     [
         ({"provider_key": "nobody"}, "'nobody' is not configured; known: sim"),
         ({"model": "gpt-9"}, "'gpt-9' is not configured at 'sim'; known: sim-1, idle, bench"),
         ({"tools": [TOOL], "tool_choice": "g"}, "'g' is neither"),
     ],
 )
-async def test_an_impossible_request_says_what_would_be_possible(
-    asking: Asking, fields: dict[str, Any], said: str
+async def test_an_invalid_request_gets_an_error_naming_the_alternatives(
+    asking: Asking, fields: dict[str, Any], problem: str
 ) -> None:
     async with asking() as gateway:
-        heard = await gateway.hear(**fields)
-    assert heard.reason == "INVALID_REQUEST"
-    assert said in heard.failure.message
+        result = await gateway.chat(**fields)
+    assert result.reason == "INVALID_REQUEST"
+    assert problem in result.failure.message

@@ -1,4 +1,4 @@
-"""An answer's form as providers get it: in a field of their own, or in words."""
+"""The output format as providers receive it: in a field, or in the prompt."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ async def read_request(asking: Asking, form: common_pb2.OutputFormat, *messages:
         (ANY, {"type": "json_object"}),
     ],
 )
-async def test_openai_has_a_field_for_it(
+async def test_openai_receives_the_format_in_a_field(
     asking: Asking, form: common_pb2.OutputFormat, response_format: dict[str, Any]
 ) -> None:
     body = await read_request(asking, form, USER, **HELD)
@@ -39,19 +39,19 @@ async def test_openai_has_a_field_for_it(
     assert sent == response_format
 
 
-async def test_anthropic_has_a_field_for_it_beside_the_effort(asking: Asking) -> None:
+async def test_anthropic_receives_the_format_next_to_the_effort(asking: Asking) -> None:
     fields: dict[str, Any] = {"protocol": "anthropic", "reasoning": "adaptive"}
     models = [{"name": "sim-1", "capabilities": ["reasoning", "json_schema"]}]
     async with asking(**fields, models=models) as gateway:
         reasoning = llm_pb2.Reasoning(enabled=True, effort="LOW")
-        await gateway.hear(output_format=FORM, reasoning=reasoning)
+        await gateway.chat(output_format=FORM, reasoning=reasoning)
         config = gateway.sim.requests[-1].body["output_config"]
     assert (config["effort"], config["format"]["type"]) == ("low", "json_schema")
     assert config["format"]["schema"]["type"] == "object"
 
 
 @pytest.mark.parametrize("messages", [[USER], [SYSTEM, USER]], ids=["alone", "behind instructions"])
-async def test_other_models_are_told_in_words(asking: Asking, messages: list[llm_pb2.Message]) -> None:
+async def test_other_models_receive_the_format_in_the_prompt(asking: Asking, messages: list[llm_pb2.Message]) -> None:
     body = await read_request(asking, FORM, *messages, **IN_WORDS)
     assert "response_format" not in body
     assert [message["role"] for message in body["messages"]] == ["system", "user"]
@@ -59,7 +59,7 @@ async def test_other_models_are_told_in_words(asking: Asking, messages: list[llm
     assert body["messages"][0]["content"].startswith("be brief" if len(messages) == 2 else "Answer")
 
 
-async def test_anthropics_older_models_are_told_in_words(asking: Asking) -> None:
+async def test_older_anthropic_models_receive_the_format_in_the_prompt(asking: Asking) -> None:
     body = await read_request(asking, NAMED, SYSTEM, USER, protocol="anthropic", **IN_WORDS)
     assert "output_config" not in body
     assert body["system"] == f"be brief\n\nThe answer is a place\n{WORDS}"
@@ -91,8 +91,10 @@ REFERENCE = {"$ref": "#/$defs/Node"}
         ({"$ref": "https://elsewhere.example"}, None),
     ],
 )
-async def test_claude_has_closed_schemas_without_bounds(asking: Asking, protocol: str, given: Any, sent: Any) -> None:
-    """It refuses others; what it cannot express is described in words: https://github.com/laravel/ai/issues/715,
+async def test_claude_receives_closed_schemas_without_bounds(
+    asking: Asking, protocol: str, given: Any, sent: Any
+) -> None:
+    """It refuses other schemas; constraints it cannot express are put into the prompt: https://github.com/laravel/ai/issues/715,
     https://github.com/BerriAI/litellm/pull/35811, https://github.com/ax-llm/ax/issues/458 (2026)."""
     leaf = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": True}
     loop = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Loop"}}}
@@ -113,7 +115,7 @@ async def test_claude_has_closed_schemas_without_bounds(asking: Asking, protocol
     assert found == CLOSED | {"properties": {"x": kind | sent}, "$defs": {"Node": closed}}
 
 
-async def test_a_form_that_would_fill_the_memory_is_described_in_words(asking: Asking) -> None:
+async def test_an_exponentially_large_schema_is_sent_in_the_prompt(asking: Asking) -> None:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(25):
         schema = {"type": ["object", "null", "object"], "properties": {"x": schema}}

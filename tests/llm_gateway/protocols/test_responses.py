@@ -1,4 +1,4 @@
-"""Requests to OpenAI's Responses, and what goes back of an answer."""
+"""Requests to OpenAI's Responses, and which parts of an answer are sent back."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ LOOP = [
 ]
 
 
-async def test_a_plain_request_has_nothing_that_was_not_asked_for(asking: Asking) -> None:
+async def test_a_plain_request_has_only_the_required_fields(asking: Asking) -> None:
     async with asking(**RESPONSES, models=[{"name": "sim-1"}], apiKeys=["env:SIM_KEY"]) as gateway:
         gateway.env["SIM_KEY"] = "sk-12345678"
         body = await read_body(gateway)
@@ -33,7 +33,7 @@ async def test_a_plain_request_has_nothing_that_was_not_asked_for(asking: Asking
 @pytest.mark.parametrize(
     ("choice", "sent"), [("auto", "auto"), ("required", "required"), ("f", {"type": "function", "name": "f"})]
 )
-async def test_wishes_have_their_fields(asking: Asking, choice: str, sent: Any) -> None:
+async def test_every_option_is_sent_in_its_field(asking: Asking, choice: str, sent: Any) -> None:
     wishes: dict[str, Any] = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 5, "parallel_tool_calls": False}
     form = common_pb2.OutputFormat(schema=SCHEMA, name="place", strict=True)
     async with asking(**RESPONSES, models=[{"name": "sim-1", "capabilities": ["reasoning", "json_schema"]}]) as gateway:
@@ -56,17 +56,17 @@ async def test_wishes_have_their_fields(asking: Asking, choice: str, sent: Any) 
     assert body["text"]["format"] == {"type": "json_schema", "name": "place", "strict": True}
 
 
-async def test_a_tool_loop_gives_the_items_back_as_they_came(asking: Asking) -> None:
+async def test_a_tool_loop_sends_the_answers_items_back_unchanged(asking: Asking) -> None:
     fields: dict[str, Any] = {"tools": [TOOL], "reasoning": HIGH}
     async with asking(LOOP, **RESPONSES) as gateway:
-        heard = await gateway.hear(**fields)
-        state = next(delta.provider_state for delta in heard.deltas if delta.provider_state)
+        chat_result = await gateway.chat(**fields)
+        state = next(delta.provider_state for delta in chat_result.deltas if delta.provider_state)
         answer = asks(call("call_1"), text="Let me look.", provider_state=state)
         body = await read_body(gateway, USER, answer, answers("call_1"), USER, **fields)
-        thought, said, called, result, _ = body["input"][1:]
+        thought, message, called, result, _ = body["input"][1:]
         assert (thought["type"], thought["summary"][0]["text"], thought["id"][:3]) == ("reasoning", "I look", "rs_")
         assert thought["encrypted_content"]
-        assert (said["type"], said["content"], said["id"][:4]) == (
+        assert (message["type"], message["content"], message["id"][:4]) == (
             "message",
             [{"type": "output_text", "text": "Let me look."}],
             "msg_",
@@ -76,7 +76,7 @@ async def test_a_tool_loop_gives_the_items_back_as_they_came(asking: Asking) -> 
 
 
 @pytest.mark.parametrize("text", ["Let me", "Let me look. More."])
-async def test_an_answer_that_was_cut_or_is_anothers_goes_back_as_texts_and_calls(asking: Asking, text: str) -> None:
+async def test_a_changed_answer_is_sent_back_as_text_and_calls_only(asking: Asking, text: str) -> None:
     items = [
         {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"},
         {"type": "message", "id": "msg_1", "role": "assistant", "chars": 12},
@@ -93,7 +93,7 @@ async def test_an_answer_that_was_cut_or_is_anothers_goes_back_as_texts_and_call
     ]
 
 
-async def test_a_thought_that_led_to_nothing_stays_away(asking: Asking) -> None:
+async def test_a_reasoning_item_without_an_answer_is_not_sent_back(asking: Asking) -> None:
     items = [{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}]
     state = orjson.dumps({"provider": "sim", "output_items": items}).decode()
     thought = llm_pb2.Message(role="assistant", provider_state=state, reasoning_content="hm")
@@ -102,17 +102,17 @@ async def test_a_thought_that_led_to_nothing_stays_away(asking: Asking) -> None:
     assert {item["role"] for item in body["input"]} == {"user"}
 
 
-async def test_items_whose_thought_cannot_go_back_have_no_ids(asking: Asking) -> None:
+async def test_items_whose_reasoning_cannot_be_sent_back_have_no_ids(asking: Asking) -> None:
     """ "Item 'msg_…' was provided without its required 'reasoning' item":
     https://github.com/openai/openai-dotnet/issues/1050, 2026-03."""
-    said = {"type": "message", "id": "msg_1", "role": "assistant", "phase": "commentary"}
+    message = {"type": "message", "id": "msg_1", "role": "assistant", "phase": "commentary"}
     called = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "f", "arguments": "{}"}
-    items = [{"type": "reasoning", "id": "rs_1", "summary": []}, said | {"content": [{"text": "I look."}]}, called]
+    items = [{"type": "reasoning", "id": "rs_1", "summary": []}, message | {"content": [{"text": "I look."}]}, called]
     response = {"status": "completed", "output": items}
     stream = f"data: {orjson.dumps({'type': 'response.completed', 'response': response}).decode()}\n\n"
     async with asking([{"steps": [{"raw": stream}, {"end": True}], "opening": False}], **RESPONSES) as gateway:
-        heard = await gateway.hear(tools=[TOOL])
-        [state] = [delta.provider_state for delta in heard.deltas if delta.provider_state]
+        result = await gateway.chat(tools=[TOOL])
+        [state] = [delta.provider_state for delta in result.deltas if delta.provider_state]
     async with asking(**RESPONSES) as gateway:
         answer = asks(call("call_1"), text="I look.", provider_state=state)
         body = await read_body(gateway, USER, answer, answers("call_1"), tools=[TOOL])
@@ -130,7 +130,7 @@ async def test_members_without_a_value_stay_away(asking: Asking) -> None:
     response = {"status": "completed", "output": items}
     stream = f"data: {orjson.dumps({'type': 'response.completed', 'response': response}).decode()}\n\n"
     async with asking([{"steps": [{"raw": stream}, {"end": True}], "opening": False}], **RESPONSES) as gateway:
-        heard = await gateway.hear()
+        heard = await gateway.chat()
         [state] = [delta.provider_state for delta in heard.deltas if delta.provider_state]
     assert "null" not in state
 
@@ -143,13 +143,13 @@ async def test_items_with_ids_that_are_too_long_go_back_without_ids(asking: Aski
     ]
     state = orjson.dumps({"provider": "sim", "output_items": items}).decode()
     async with asking(**RESPONSES) as gateway:
-        await gateway.hear(USER, asks(call("a"), provider_state=state), answers("a"), tools=[TOOL])
+        await gateway.chat(USER, asks(call("a"), provider_state=state), answers("a"), tools=[TOOL])
         body = gateway.sim.requests[0].body
     assert [item.get("type") for item in body["input"][1:]] == ["reasoning", "function_call", "function_call_output"]
     assert not [item["id"] for item in body["input"] if "id" in item]
 
 
-async def test_results_and_questions_have_pictures_and_files(asking: Asking) -> None:
+async def test_results_and_questions_may_have_images_and_files(asking: Asking) -> None:
     image = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=b"png", mime_type="image/png", detail="low"))
     report = llm_pb2.ContentPart(file=llm_pb2.FilePart(data=b"pdf", mime_type="application/pdf", name="a.pdf"))
     result = answers("a", "seen")

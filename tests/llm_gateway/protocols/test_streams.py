@@ -13,7 +13,7 @@ from headrace.v1 import llm_pb2
 from services.llm_gateway.protocols.common.answer_reader import AnswerSource
 from services.llm_gateway.protocols.registry import PROTOCOLS
 from services.llm_gateway.providers.provider_file import Provider
-from tests.llm_gateway.recorded import FOLDER, TAKEN_ID, Recorded, describe_deltas, load_recorded, spent
+from tests.llm_gateway.recorded import FOLDER, TAKEN_ID, Recorded, describe_deltas, describe_usage, load_recorded
 from tests.support.llm_gateway.gateway import Asking, text_message
 
 STREAMS = load_recorded()
@@ -21,22 +21,22 @@ by_name = pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.n
 
 
 @by_name
-async def test_a_stream_becomes_its_deltas_over_http(asking: Asking, stream: Recorded) -> None:
+async def test_a_stream_becomes_the_expected_deltas_over_http(asking: Asking, stream: Recorded) -> None:
     called = text_message("assistant", "", tool_calls=[llm_pb2.ToolCall(id=TAKEN_ID, name="f", arguments="{}")])
     before = [text_message("user", "x"), called, text_message("tool", "y", tool_call_id=TAKEN_ID, name="f")]
     steps = [{"raw": stream.data.decode("latin-1")}, {"end": True}]
     async with asking([{"steps": steps, "opening": False}], protocol=stream.protocol) as gateway:
-        heard = await gateway.hear(*before)
-    assert describe_deltas(heard.deltas) == stream.deltas
-    usages = [spent(delta.usage) for delta in heard.deltas if delta.HasField("usage")]
+        result = await gateway.chat(*before)
+    assert describe_deltas(result.deltas) == stream.deltas
+    usages = [describe_usage(delta.usage) for delta in result.deltas if delta.HasField("usage")]
     expected = [] if stream.usage is None else [stream.usage]
     if expected and "input_tokens" not in expected[0]:
         assert usages[0].pop("input_tokens") > 0, "the gateway estimates what the provider does not tell"
         expected = [expected[0] | {"estimated": True}]
     assert usages == expected
-    assert (heard.reason or None) == stream.error
+    assert (result.reason or None) == stream.error
     if stream.finish:
-        assert heard.deltas[-1].finish.reason == stream.finish
+        assert result.deltas[-1].finish.reason == stream.finish
 
 
 def make_source(protocol: str) -> AnswerSource:
@@ -45,7 +45,7 @@ def make_source(protocol: str) -> AnswerSource:
 
 
 def read(stream: Recorded, chunks: Iterable[bytes]) -> tuple[list[object], object]:
-    """The deltas and the end, from the reader alone."""
+    """Run only the reader; return its deltas and how it ended."""
     deltas: list[bytes] = []
     answer = PROTOCOLS[stream.protocol].make_reader(make_source(stream.protocol), deltas.append)
     try:
@@ -56,14 +56,14 @@ def read(stream: Recorded, chunks: Iterable[bytes]) -> tuple[list[object], objec
                 break
         if not answer.is_over:
             answer.feed_chunk(b"")
-        end: object = answer.build_finish().reason, spent(answer.build_usage())
+        end: object = answer.build_finish().reason, describe_usage(answer.build_usage())
     except HeadraceError as error:
         end = error.reason
     return [*describe_deltas([llm_pb2.LlmDelta.FromString(delta) for delta in deltas])], end
 
 
 @by_name
-def test_every_single_cut_and_every_byte_alone_give_the_same(stream: Recorded) -> None:
+def test_every_split_in_two_and_byte_by_byte_give_the_same_deltas(stream: Recorded) -> None:
     data = stream.data
     whole = read(stream, [data])
     assert whole[0] == stream.deltas
@@ -73,7 +73,7 @@ def test_every_single_cut_and_every_byte_alone_give_the_same(stream: Recorded) -
 
 
 @given(st.sampled_from(STREAMS), st.data())
-def test_any_cuts_give_the_same(stream: Recorded, draw: st.DataObject) -> None:
+def test_random_splits_give_the_same_deltas(stream: Recorded, draw: st.DataObject) -> None:
     data = stream.data
     cuts = sorted(draw.draw(st.lists(st.integers(0, len(data)), max_size=12)))
     chunks = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
@@ -84,7 +84,7 @@ ODD: list[Any] = [None, 0, -1, 1.5, "", "x", "11", [], [None], {}, {"a": 1}, Tru
 
 
 @given(st.sampled_from(STREAMS), st.data())
-def test_odd_values_anywhere_make_an_answer_or_an_error_of_ours(stream: Recorded, draw: st.DataObject) -> None:
+def test_odd_values_anywhere_give_an_answer_or_a_typed_error(stream: Recorded, draw: st.DataObject) -> None:
     lines = stream.data.split(b"\n")
     frames = [at for at, line in enumerate(lines) if line.startswith(b"data: {")]
     if not frames or stream.protocol == "bedrock":
@@ -102,7 +102,7 @@ def test_odd_values_anywhere_make_an_answer_or_an_error_of_ours(stream: Recorded
 
 
 def list_places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Where a JSON value has values: the object or list, and the key."""
+    """Yield the place of every value within a JSON value: its object or list, and its key."""
     for key in [*value] if isinstance(value, dict) else range(len(value)):
         yield value, key
         if isinstance(value[key], dict | list):
@@ -118,6 +118,6 @@ def test_a_stop_before_the_answer_is_not_its_end() -> None:
         assert answer.has_finish == has_finish
 
 
-def test_every_stream_has_its_expectation() -> None:
+def test_every_stream_has_its_expected_result() -> None:
     assert {path.stem for path in FOLDER.glob("*.json")} == {stream.name for stream in STREAMS}
     assert all((stream.finish is None) != (stream.error is None) for stream in STREAMS)

@@ -1,4 +1,4 @@
-"""Providers' wordings: what they mean, and the numbers that they name. wordings.json has each with its source."""
+"""Providers' error messages: their meaning, and the numbers they contain. wordings.json has each with its source."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def of_reasons(*reasons: str) -> pytest.MarkDecorator:
 
 
 @of_reasons("CONTEXT_LENGTH_EXCEEDED")
-def test_a_full_window_is_recognised_with_its_numbers(case: dict[str, Any]) -> None:
+def test_a_full_context_window_is_recognised_with_its_token_counts(case: dict[str, Any]) -> None:
     error = make_error(Refusal("p", "m", 400, case["said"], ""))
     assert error.reason == case["reason"]
     assert parse_window_tokens(case["said"]) == case["tokens"]
@@ -40,14 +40,14 @@ def test_filtered_content_is_recognised(case: dict[str, Any]) -> None:
 
 
 @of_reasons("RATE_LIMITED", "OVERLOADED", "PROVIDER_AUTHENTICATION")
-def test_limits_load_and_keys_are_not_taken_for_full_windows(case: dict[str, Any]) -> None:
+def test_rate_limits_overload_and_key_errors_are_not_full_windows(case: dict[str, Any]) -> None:
     row = find_row(case["said"])
     assert row is not None
     assert row.means.reason == case["reason"]
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "message"),
     [
         (
             403,
@@ -77,13 +77,13 @@ def test_limits_load_and_keys_are_not_taken_for_full_windows(case: dict[str, Any
         (412, "Account acme is suspended, possibly due to reaching the monthly spending limit."),
     ],
 )
-def test_an_empty_account_is_recognised_so_that_another_may_answer(status: int, said: str) -> None:
-    error = make_error(Refusal("p", "m", status, said, ""))
+def test_an_empty_account_is_recognised_for_failover(status: int, message: str) -> None:
+    error = make_error(Refusal("p", "m", status, message, ""))
     assert (error.reason, error.metadata.get(ACCOUNT)) == ("PROVIDER_AUTHENTICATION", EMPTY)
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "reason"),
+    ("status", "message", "reason"),
     [
         (498, "capacity_exceeded Flex tier capacity exceeded", "OVERLOADED"),
         (499, "CANCELLED The operation was cancelled.", "PROVIDER_UNAVAILABLE"),
@@ -109,12 +109,12 @@ def test_an_empty_account_is_recognised_so_that_another_may_answer(status: int, 
         ),
     ],
 )
-def test_a_rare_status_has_its_reason(status: int, said: str, reason: str) -> None:
-    assert make_error(Refusal("p", "m", status, said, "")).reason == reason
+def test_a_rare_status_has_its_reason(status: int, message: str, reason: str) -> None:
+    assert make_error(Refusal("p", "m", status, message, "")).reason == reason
 
 
 @pytest.mark.parametrize(
-    ("said", "wait_s"),
+    ("message", "wait_s"),
     [
         ("Rate limit reached for gpt-5 (TPM): Limit 30000, Used 29000. Please try again in 1.898s. Visit …", 1.898),
         ("Rate limit reached. Please try again in 28ms.", 0.028),
@@ -130,22 +130,22 @@ def test_a_rare_status_has_its_reason(status: int, said: str, reason: str) -> No
     ],
 )
 @pytest.mark.parametrize("is_in_stream", [False, True])
-def test_a_wait_that_only_the_words_name_is_read(*, said: str, wait_s: float | None, is_in_stream: bool) -> None:
-    body = json.dumps({"error": {"message": said, "code": "rate_limit_exceeded"}}).encode()
+def test_a_wait_stated_only_in_the_message_is_parsed(*, message: str, wait_s: float | None, is_in_stream: bool) -> None:
+    body = json.dumps({"error": {"message": message, "code": "rate_limit_exceeded"}}).encode()
     refusal = read_refusal("p", "m", 429, {}, body, "https://p/v1")
     if is_in_stream:
-        refusal = read_stream_error("p", "m", ErrorObject(said, code="rate_limit_exceeded"))
+        refusal = read_stream_error("p", "m", ErrorObject(message, code="rate_limit_exceeded"))
     assert make_error(refusal).retry_after_s == wait_s
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.vendor)
-def test_each_row_is_the_first_that_knows_its_example(row: Row) -> None:
+def test_each_row_is_the_first_to_match_its_example(row: Row) -> None:
     assert find_row(row.example) is row
     assert row.source.startswith("https://")
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "max_tokens is too large: 100000. This model supports at most 16384 completion tokens.",
         "Invalid value for 'temperature'.",
@@ -161,20 +161,20 @@ def test_each_row_is_the_first_that_knows_its_example(row: Row) -> None:
         "",
     ],
 )
-def test_a_mistake_of_the_caller_is_only_that(said: str) -> None:
-    assert make_error(Refusal("p", "m", 400, said, "")).reason == "INVALID_REQUEST"
+def test_a_callers_mistake_is_an_invalid_request(message: str) -> None:
+    assert make_error(Refusal("p", "m", 400, message, "")).reason == "INVALID_REQUEST"
 
 
-def test_a_number_without_end_is_no_bug_of_ours() -> None:
-    said = f"This model's maximum context length is {'9' * 6000} tokens."
-    assert make_error(Refusal("p", "m", 400, said, "")).reason == "CONTEXT_LENGTH_EXCEEDED"
+def test_a_number_of_thousands_of_digits_is_handled() -> None:
+    message = f"This model's maximum context length is {'9' * 6000} tokens."
+    assert make_error(Refusal("p", "m", 400, message, "")).reason == "CONTEXT_LENGTH_EXCEEDED"
 
 
-def test_a_413_without_words_is_a_full_window() -> None:
+def test_a_413_without_a_message_is_a_full_window() -> None:
     assert make_error(Refusal("p", "m", 413, "", "")).reason == "CONTEXT_LENGTH_EXCEEDED"
 
 
-def test_a_full_window_is_recognised_in_what_a_proxy_makes_of_it() -> None:
-    said = "litellm.APIConnectionError: Requested token count exceeds the model's maximum context length of 131072"
-    error = make_error(Refusal("p", "m", 503, said, ""))
+def test_a_full_window_is_recognised_in_a_proxys_wrapped_error() -> None:
+    message = "litellm.APIConnectionError: Requested token count exceeds the model's maximum context length of 131072"
+    error = make_error(Refusal("p", "m", 503, message, ""))
     assert (error.reason, error.metadata["maxTokens"]) == ("CONTEXT_LENGTH_EXCEEDED", "131072")

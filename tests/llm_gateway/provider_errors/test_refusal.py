@@ -1,4 +1,4 @@
-"""Every way a provider can fail, over real sockets: the error's reason, what came before it, and what it says."""
+"""Every way a provider can fail, over real sockets: the error's reason, the deltas before it, and its message."""
 
 import asyncio
 import gzip
@@ -13,7 +13,7 @@ from services.llm_gateway.protocols.openai.reader import FRAME_BYTES_MAX
 from services.llm_gateway.protocols.registry import PROTOCOLS
 from tests.support.llm_gateway.answering import HELLO, http_answer, raw_provider
 from tests.support.llm_gateway.conversation import SHORT
-from tests.support.llm_gateway.gateway import Asking, Heard, text_message
+from tests.support.llm_gateway.gateway import Asking, ChatResult, text_message
 
 FINISHED = 'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
 
@@ -46,12 +46,14 @@ OPENAI_WORDING = "This model's maximum context length is 8192 tokens. However, y
         ({"status": 400, "body": [1, 2]}, "INVALID_REQUEST"),
     ],
 )
-async def test_a_refusal_before_the_stream_has_its_reason(asking: Asking, step: dict[str, Any], reason: str) -> None:
+async def test_a_refusal_before_the_stream_has_the_matching_reason(
+    asking: Asking, step: dict[str, Any], reason: str
+) -> None:
     async with asking([{"steps": [step]}]) as gateway:
-        heard = await gateway.hear()
-    assert heard.kinds == ["started"]
-    assert heard.reason == reason
-    assert heard.failure.metadata["httpStatus"] == str(step["status"])
+        result = await gateway.chat()
+    assert result.kinds == ["started"]
+    assert result.reason == reason
+    assert result.failure.metadata["httpStatus"] == str(step["status"])
 
 
 @pytest.mark.parametrize(
@@ -80,36 +82,36 @@ async def test_a_refusal_before_the_stream_has_its_reason(asking: Asking, step: 
         ({}, None),
     ],
 )
-async def test_a_rate_limit_says_how_long_to_wait(
+async def test_a_rate_limit_reports_how_long_to_wait(
     asking: Asking, headers: dict[str, str], retry_after_s: float | None
 ) -> None:
     async with asking([{"steps": [{"status": 429, "headers": headers}]}]) as gateway:
-        error = (await gateway.hear()).failure
+        error = (await gateway.chat()).failure
     assert error.retry_after_s == retry_after_s
 
 
-async def test_openrouter_says_in_the_body_when_a_limit_ends(asking: Asking) -> None:
+async def test_openrouters_reset_time_in_the_body_becomes_the_wait(asking: Asking) -> None:
     headers = {"X-RateLimit-Limit": "50", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "9999999999999"}
     error = {"message": "Rate limit exceeded: free-models-per-day", "code": 429, "metadata": {"headers": headers}}
     async with asking([{"steps": [{"status": 429, "body": {"error": error}}]}]) as gateway:
-        failure = (await gateway.hear()).failure
+        failure = (await gateway.chat()).failure
         assert len(gateway.sim.requests) == 1, "nobody waits until the year 2286"
     assert (failure.retry_after_s or 0) > 86_400
 
 
-async def test_a_full_window_names_its_numbers_even_where_the_provider_does_not(asking: Asking) -> None:
+async def test_a_full_window_reports_token_counts_even_if_the_provider_does_not(asking: Asking) -> None:
     async with asking([{"steps": [{"finish": "length"}]}]) as gateway:
-        error = (await gateway.hear()).failure
+        error = (await gateway.chat()).failure
     assert error.reason == "CONTEXT_LENGTH_EXCEEDED"
     assert (error.metadata["maxTokens"], error.metadata["role"]) == ("1000", "user")
     assert int(error.metadata["currentTokens"]) > 0
 
 
 async def test_the_providers_message_is_passed_on_without_secrets(asking: Asking) -> None:
-    said = {"error": {"message": "Incorrect API key provided: my-own-key-0001. See the dashboard."}}
-    async with asking([{"steps": [{"status": 401, "body": said}]}], apiKeys=["env:SIM_KEY"]) as gateway:
+    body = {"error": {"message": "Incorrect API key provided: my-own-key-0001. See the dashboard."}}
+    async with asking([{"steps": [{"status": 401, "body": body}]}], apiKeys=["env:SIM_KEY"]) as gateway:
         gateway.env["SIM_KEY"] = "my-own-key-0001"
-        error = (await gateway.hear()).failure
+        error = (await gateway.chat()).failure
     assert "See the dashboard" in error.message
     assert "my-own-key-0001" not in error.message
 
@@ -129,9 +131,9 @@ async def test_an_error_inside_a_stream_ends_it_with_the_usage_so_far(
     asking: Asking, error_object: object, reason: str
 ) -> None:
     async with asking([{"steps": [{"content": "a"}, {"frame": {"error": error_object}}]}]) as gateway:
-        heard = await gateway.hear()
-    assert heard.kinds == ["started", "content", "usage"]
-    assert heard.reason == reason
+        result = await gateway.chat()
+    assert result.kinds == ["started", "content", "usage"]
+    assert result.reason == reason
 
 
 @pytest.mark.parametrize(
@@ -146,35 +148,35 @@ async def test_an_error_inside_a_stream_ends_it_with_the_usage_so_far(
         ([{"finish": "length"}], ["started"], "CONTEXT_LENGTH_EXCEEDED"),
     ],
 )
-async def test_a_broken_stream_ends_typed(
+async def test_a_broken_stream_ends_with_a_typed_error(
     asking: Asking, steps: list[Any], kinds: list[str], reason: str | None
 ) -> None:
     async with asking([{"steps": steps}], **SHORT) as gateway:
-        heard = await gateway.hear()
+        result = await gateway.chat()
         await gateway.sim.until_idle()
-    assert heard.kinds == kinds
-    assert heard.reason == (reason or "PROVIDER_UNAVAILABLE")
+    assert result.kinds == kinds
+    assert result.reason == (reason or "PROVIDER_UNAVAILABLE")
 
 
-async def test_a_frame_as_large_as_may_be_is_one_delta(asking: Asking) -> None:
+async def test_a_frame_of_the_maximum_size_is_one_delta(asking: Asking) -> None:
     text = "x" * (FRAME_BYTES_MAX - 1000)
     async with asking([{"steps": [{"content": text}]}]) as gateway:
-        assert (await gateway.hear()).content == [text]
+        assert (await gateway.chat()).content == [text]
 
 
-async def test_keep_alive_comments_do_not_put_off_the_first_delta(asking: Asking) -> None:
+async def test_keep_alive_comments_do_not_extend_the_first_delta_timeout(asking: Asking) -> None:
     steps = [{"raw": ": still here\n\n"}, {"waitMs": 100}] * 10
     async with asking([{"steps": steps}], **SHORT) as gateway:
-        assert (await gateway.hear()).reason == "STREAM_STALLED"
+        assert (await gateway.chat()).reason == "STREAM_STALLED"
 
 
 async def test_a_slow_but_steady_stream_is_not_stalled(asking: Asking) -> None:
     steps = [{"content": ["a"] * 6}]
     async with asking([{"steps": steps, "paceMs": 500}], **LONGER) as gateway:
-        assert (await gateway.hear()).content == ["a"] * 6
+        assert (await gateway.chat()).content == ["a"] * 6
 
 
-async def test_a_reader_that_takes_its_time_is_not_a_silent_provider(asking: Asking) -> None:
+async def test_a_slow_reader_is_not_taken_for_a_silent_provider(asking: Asking) -> None:
     async with asking(**LONGER) as gateway:
         request = gateway.request(model="bench-20000x0ms")
         count = 0
@@ -189,11 +191,11 @@ async def test_a_reader_that_takes_its_time_is_not_a_silent_provider(asking: Ask
 @pytest.mark.parametrize(
     "base_url", ["http://127.0.0.1:9/v1", "http://127.0.0.1:port/v1", "http://headrace.invalid/v1"]
 )
-async def test_an_address_where_nobody_listens_is_unavailable(asking: Asking, base_url: str) -> None:
+async def test_an_unreachable_address_is_provider_unavailable(asking: Asking, base_url: str) -> None:
     async with asking(baseUrl=base_url, **SHORT) as gateway:
-        heard = await gateway.hear()
-    assert heard.kinds == ["started"]
-    assert heard.reason == "PROVIDER_UNAVAILABLE"
+        result = await gateway.chat()
+    assert result.kinds == ["started"]
+    assert result.reason == "PROVIDER_UNAVAILABLE"
 
 
 @pytest.mark.parametrize(
@@ -211,12 +213,12 @@ async def test_an_address_where_nobody_listens_is_unavailable(asking: Asking, ba
     ],
     ids=["silence", "not HTTP", "no body", "body missing", "error in a 200"],
 )
-async def test_an_answer_that_is_no_stream_is_typed(asking: Asking, answer: bytes, reason: str) -> None:
+async def test_a_response_that_is_no_stream_has_a_typed_error(asking: Asking, answer: bytes, reason: str) -> None:
     async with raw_provider(answer) as (base_url, _), asking(baseUrl=base_url, **SHORT) as gateway:
-        heard = await gateway.hear()
-    assert heard.kinds == ["started"]
-    assert heard.reason == reason
-    is_shown = f" at {base_url}/chat/completions (check its baseUrl) " in heard.failure.message
+        result = await gateway.chat()
+    assert result.kinds == ["started"]
+    assert result.reason == reason
+    is_shown = f" at {base_url}/chat/completions (check its baseUrl) " in result.failure.message
     assert is_shown is (reason == "PROVIDER_UNAVAILABLE")
 
 
@@ -229,9 +231,9 @@ ANSWERED = "provider 'sim' answered {status} for model 'sim-1': {what}"
 TOO_LONG = b'{"error": {"message": "This model\'s maximum context length is 8192 tokens."}}'
 
 
-async def hear(asking: Asking, answer: bytes) -> Heard:
+async def chat_with_answer(asking: Asking, answer: bytes) -> ChatResult:
     async with asking(answers=[answer]) as gateway:
-        return await gateway.hear()
+        return await gateway.chat()
 
 
 @pytest.mark.parametrize(
@@ -250,14 +252,18 @@ async def hear(asking: Asking, answer: bytes) -> Heard:
         (http_answer(202), "202 without a body"),
     ],
 )
-async def test_what_came_instead_of_a_stream_is_said(asking: Asking, answer: bytes, what: str) -> None:
-    heard = await hear(asking, answer)
-    assert heard.kinds == ["started"]
-    status, _, rest = what.partition(" ")
-    *_, rest = rest.rpartition("ELSEWHERE ")
-    said = re.sub(r" at http://127\.0\.0\.1:\d+/v1/chat/completions \(check its baseUrl\)", "", heard.failure.message)
-    assert (said != heard.failure.message) is (what != f"{status} {rest}")
-    assert (heard.reason, said) == ("PROVIDER_UNAVAILABLE", ANSWERED.format(status=status, what=rest))
+async def test_the_error_shows_the_response_received_instead_of_a_stream(
+    asking: Asking, answer: bytes, what: str
+) -> None:
+    result = await chat_with_answer(asking, answer)
+    assert result.kinds == ["started"]
+    status, _, description = what.partition(" ")
+    *_, description = description.rpartition("ELSEWHERE ")
+    message = re.sub(
+        r" at http://127\.0\.0\.1:\d+/v1/chat/completions \(check its baseUrl\)", "", result.failure.message
+    )
+    assert (message != result.failure.message) is (what != f"{status} {description}")
+    assert (result.reason, message) == ("PROVIDER_UNAVAILABLE", ANSWERED.format(status=status, what=description))
 
 
 STRANGE = {
@@ -273,16 +279,16 @@ STRANGE = {
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("kind", STRANGE)
-async def test_an_answer_of_another_program_is_shown_with_its_address(asking: Asking, protocol: str, kind: str) -> None:
-    body, shown = STRANGE[kind]
+async def test_an_answer_of_another_program_is_shown_with_its_url(asking: Asking, protocol: str, kind: str) -> None:
+    body, excerpt = STRANGE[kind]
     async with asking(answers=[http_answer(200, body, Content_Type="application/json")], protocol=protocol) as gateway:
-        heard = await gateway.hear()
-    assert heard.kinds == ["started"]
-    assert heard.reason == "PROVIDER_UNAVAILABLE"
+        result = await gateway.chat()
+    assert result.kinds == ["started"]
+    assert result.reason == "PROVIDER_UNAVAILABLE"
     assert re.search(
-        r"answered 200 for model 'sim-1' at http://127\.0\.0\.1:\d+/\S+ \(check its baseUrl\): ", heard.failure.message
+        r"answered 200 for model 'sim-1' at http://127\.0\.0\.1:\d+/\S+ \(check its baseUrl\): ", result.failure.message
     )
-    assert shown in heard.failure.message
+    assert excerpt in result.failure.message
 
 
 @pytest.mark.parametrize(
@@ -295,57 +301,59 @@ async def test_an_answer_of_another_program_is_shown_with_its_address(asking: As
         (http_answer(404, b'{"error": {"message": "model \'sim-1\' not found"}}'), ""),
     ],
 )
-async def test_a_path_that_the_provider_does_not_have_is_shown_with_its_address(
-    asking: Asking, answer: bytes, what: str
-) -> None:
+async def test_a_missing_path_is_shown_with_its_url(asking: Asking, answer: bytes, what: str) -> None:
     async with asking(answers=[answer]) as gateway:
-        heard = await gateway.hear()
-    assert ("(check its baseUrl): " + what in heard.failure.message) is bool(what)
+        result = await gateway.chat()
+    assert ("(check its baseUrl): " + what in result.failure.message) is bool(what)
 
 
-async def test_a_page_of_nothing_but_brackets_takes_no_time_and_no_room(asking: Asking) -> None:
-    heard = await hear(asking, http_answer(500, b"<" * 60_000, Content_Type="text/html"))
-    assert heard.failure.message.startswith(ANSWERED.format(status=500, what="text/html: <<<<"))
-    assert len(heard.failure.message) < 600
+async def test_an_html_page_of_only_brackets_is_handled_cheaply(asking: Asking) -> None:
+    result = await chat_with_answer(asking, http_answer(500, b"<" * 60_000, Content_Type="text/html"))
+    assert result.failure.message.startswith(ANSWERED.format(status=500, what="text/html: <<<<"))
+    assert len(result.failure.message) < 600
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "GZIP"])
-async def test_a_packed_stream_that_nobody_asked_for_is_refused_without_its_words(asking: Asking, coding: str) -> None:
+async def test_an_unrequested_compressed_stream_is_refused(asking: Asking, coding: str) -> None:
     body = zlib.compress(STREAM) if coding == "deflate" else gzip.compress(STREAM)
-    heard = await hear(asking, http_answer(200, body, Content_Encoding=coding))
-    assert heard.kinds == ["started"]
-    assert heard.reason == "PROVIDER_UNAVAILABLE"
-    assert f"content-encoding {coding.lower()!r}, though 'identity' was asked for" in heard.failure.message
-    assert "hello" not in heard.failure.message
+    result = await chat_with_answer(asking, http_answer(200, body, Content_Encoding=coding))
+    assert result.kinds == ["started"]
+    assert result.reason == "PROVIDER_UNAVAILABLE"
+    assert f"content-encoding {coding.lower()!r}, though 'identity' was asked for" in result.failure.message
+    assert "hello" not in result.failure.message
 
 
-async def test_an_identity_that_is_named_is_none(asking: Asking) -> None:
-    heard = await hear(asking, HELLO.replace(b"Connection", b"Content-Encoding: identity\r\nConnection"))
-    assert (heard.content, heard.error) == (["hello"], None)
+async def test_a_content_encoding_of_identity_is_accepted(asking: Asking) -> None:
+    result = await chat_with_answer(asking, HELLO.replace(b"Connection", b"Content-Encoding: identity\r\nConnection"))
+    assert (result.content, result.error) == (["hello"], None)
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
-async def test_a_packed_refusal_is_read(asking: Asking, pack: object) -> None:
+async def test_a_compressed_refusal_is_read(asking: Asking, pack: object) -> None:
     body = gzip.compress(TOO_LONG) if pack is gzip.compress else zlib.compress(TOO_LONG)
     coding = "gzip" if pack is gzip.compress else "deflate"
-    heard = await hear(asking, http_answer(400, body, Content_Type="application/json", Content_Encoding=coding))
-    assert heard.reason == "CONTEXT_LENGTH_EXCEEDED"
+    result = await chat_with_answer(
+        asking, http_answer(400, body, Content_Type="application/json", Content_Encoding=coding)
+    )
+    assert result.reason == "CONTEXT_LENGTH_EXCEEDED"
 
 
-async def test_a_packed_refusal_is_unpacked_up_to_a_bound(asking: Asking) -> None:
-    """60 kB that would be 60 MB: read in one go without it, 1,000 times as much as the body."""
+async def test_a_compressed_refusal_is_decompressed_up_to_a_limit(asking: Asking) -> None:
+    """Without the limit, a body of 60 kB would be decompressed to 60 MB."""
     bomb = gzip.compress(b"x" * 60_000_000)
-    heard = await hear(asking, http_answer(500, bomb, Content_Type="text/plain", Content_Encoding="gzip"))
-    assert heard.failure.message.startswith(ANSWERED.format(status=500, what="x" * 100))
-    assert len(heard.failure.message) < 600
+    result = await chat_with_answer(asking, http_answer(500, bomb, Content_Type="text/plain", Content_Encoding="gzip"))
+    assert result.failure.message.startswith(ANSWERED.format(status=500, what="x" * 100))
+    assert len(result.failure.message) < 600
 
 
-async def test_a_refusal_that_claims_to_be_packed_is_said_as_it_is(asking: Asking) -> None:
-    heard = await hear(asking, http_answer(500, b"no room", Content_Type="text/plain", Content_Encoding="gzip"))
-    assert heard.failure.message == ANSWERED.format(status=500, what="no room")
+async def test_a_refusal_falsely_marked_as_compressed_is_shown_as_sent(asking: Asking) -> None:
+    result = await chat_with_answer(
+        asking, http_answer(500, b"no room", Content_Type="text/plain", Content_Encoding="gzip")
+    )
+    assert result.failure.message == ANSWERED.format(status=500, what="no room")
 
 
-def behind(raw: Any) -> dict[str, Any]:
+def wrap_error(raw: Any) -> dict[str, Any]:
     return {"error": {"message": "Provider returned error", "metadata": {"raw": raw}}}
 
 
@@ -353,41 +361,39 @@ def behind(raw: Any) -> dict[str, Any]:
     ("status", "body", "reason"),
     [
         (429, [{"error": {"message": "slow", "details": [{"retryDelay": "34.5s"}]}}], "RATE_LIMITED"),
-        (400, behind('{"error":{"message":"prompt is too long"}}'), "CONTEXT_LENGTH_EXCEEDED"),
-        (400, behind({"code": "data_inspection_failed"}), "CONTENT_FILTERED"),
-        (400, behind("{"), "INVALID_REQUEST"),
+        (400, wrap_error('{"error":{"message":"prompt is too long"}}'), "CONTEXT_LENGTH_EXCEEDED"),
+        (400, wrap_error({"code": "data_inspection_failed"}), "CONTENT_FILTERED"),
+        (400, wrap_error("{"), "INVALID_REQUEST"),
         (400, {"error": {"message": "Failed to call a function.", "code": "tool_use_failed"}}, "PROVIDER_UNAVAILABLE"),
         (413, "Payload too large", "CONTEXT_LENGTH_EXCEEDED"),
     ],
 )
-async def test_what_a_vendor_hides_in_its_error_is_read(asking: Asking, status: int, body: Any, reason: str) -> None:
+async def test_an_error_nested_in_a_vendors_error_is_read(asking: Asking, status: int, body: Any, reason: str) -> None:
     async with asking([{"steps": [{"status": status, "body": body}]}]) as gateway:
-        heard = await gateway.hear()
-    assert heard.reason == reason
-    assert heard.failure.retry_after_s == (34.5 if status == 429 else None)
+        result = await gateway.chat()
+    assert result.reason == reason
+    assert result.failure.retry_after_s == (34.5 if status == 429 else None)
 
 
 @pytest.mark.parametrize(("words", "reason"), [(10, "INVALID_REQUEST"), (900, "CONTEXT_LENGTH_EXCEEDED")])
-async def test_an_unknown_refusal_of_a_request_near_the_window_is_a_full_one(
-    asking: Asking, words: int, reason: str
-) -> None:
+async def test_an_unknown_refusal_near_the_window_is_a_full_window(asking: Asking, words: int, reason: str) -> None:
     step = {"status": 400, "body": {"error": {"message": "Kein Zugriff"}}}
     async with asking([{"steps": [step]}]) as gateway:
-        heard = await gateway.hear(text_message("user", "word " * words))
-    assert heard.reason == reason
+        result = await gateway.chat(text_message("user", "word " * words))
+    assert result.reason == reason
 
 
-async def test_an_answer_with_a_finish_reason_is_over_soon_whatever_comes_behind_it(asking: Asking) -> None:
+async def test_an_answer_with_a_finish_reason_ends_soon_whatever_follows(asking: Asking) -> None:
     usage = 'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":1}}\n\n'
     beats = [step for _ in range(60) for step in ({"waitMs": 1000}, {"raw": ": heartbeat\n\n"})]
     steps = [{"content": "a"}, {"raw": f"{FINISHED}{usage}"}, *beats, {"end": True}]
     clock = asyncio.get_running_loop().time
     async with asking([{"steps": steps}]) as gateway:
         begun_s = clock()
-        heard = await gateway.hear()
+        result = await gateway.chat()
         assert clock() - begun_s < 10
-    assert heard.kinds == ["started", "content", "usage", "finish"]
-    assert heard.usage.input_tokens == 7
+    assert result.kinds == ["started", "content", "usage", "finish"]
+    assert result.usage.input_tokens == 7
 
 
 @pytest.mark.parametrize(
@@ -397,11 +403,11 @@ async def test_an_answer_with_a_finish_reason_is_over_soon_whatever_comes_behind
         ("gemini", '{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}'),
     ],
 )
-async def test_an_answer_whose_every_frame_has_a_finish_reason_is_whole(
+async def test_an_answer_with_a_finish_reason_in_every_frame_is_complete(
     asking: Asking, protocol: str, frame: str
 ) -> None:
     """https://github.com/suhaibbinyounis/github-copilot-api-vscode/issues/100, 2026-05."""
     frames = [step for _ in range(5) for step in ({"waitMs": 900}, {"raw": f"data: {frame}\n\n"})]
     async with asking([{"steps": [*frames, {"end": True}], "opening": False}], protocol=protocol) as gateway:
-        heard = await gateway.hear()
-    assert (heard.content, heard.reason) == (["a"] * 5, "")
+        result = await gateway.chat()
+    assert (result.content, result.reason) == (["a"] * 5, "")

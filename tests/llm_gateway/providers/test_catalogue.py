@@ -1,4 +1,4 @@
-"""The provider file: what is refused and how it is said, what stays in force, which entry answers for a model."""
+"""The provider file: refusals and their messages, which version stays active, which entry serves a model."""
 
 import asyncio
 from pathlib import Path
@@ -56,7 +56,7 @@ UNKNOWN = "unknown, or not supported by this version"
         ({"key": "x"}, "providers.0.protocol: Field required"),
     ],
 )
-def test_a_bad_file_is_refused_with_file_field_and_reason_and_the_last_good_stays(
+def test_a_bad_file_is_refused_with_its_field_and_the_last_good_one_stays(
     tmp_path: Path, entry: dict[str, Any], problem: str
 ) -> None:
     catalogue = load_catalogue(tmp_path, provider_entry(URL))
@@ -73,7 +73,7 @@ def test_a_bad_file_is_refused_with_file_field_and_reason_and_the_last_good_stay
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"providers": 1}', ""])
-def test_a_file_that_is_no_provider_file_at_all_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_no_provider_file_is_refused(tmp_path: Path, text: str) -> None:
     catalogue = load_catalogue(tmp_path, provider_entry(URL))
     (tmp_path / "providers.json").write_text(text)
     with capture_logs() as logs:
@@ -82,7 +82,7 @@ def test_a_file_that_is_no_provider_file_at_all_is_refused(tmp_path: Path, text:
     assert len(catalogue.providers) == 1
 
 
-def test_before_any_valid_file_a_model_is_not_unknown_but_not_to_be_had_yet(tmp_path: Path) -> None:
+def test_before_any_valid_file_every_model_is_overloaded_not_unknown(tmp_path: Path) -> None:
     (tmp_path / "providers.json").write_text("{")
     catalogue = Catalogue(tmp_path / "providers.json")
     catalogue.reload()
@@ -105,7 +105,7 @@ def test_a_key_used_twice_is_refused(tmp_path: Path) -> None:
     ("model", "entry"),
     [("gpt-4o", "gpt-4o"), ("gpt-4o-2024", "gpt-4o"), ("gpt-4o-mini", "gpt-4o-mini"), ("gpt-4o-mini-x", "gpt-4o-mini")],
 )
-def test_the_longest_name_that_begins_a_models_name_answers_for_it(tmp_path: Path, model: str, entry: str) -> None:
+def test_a_model_is_matched_by_the_longest_configured_prefix(tmp_path: Path, model: str, entry: str) -> None:
     models = [{"name": "gpt-4o"}, {"name": "gpt-4o-mini"}]
     catalogue = load_catalogue(tmp_path, provider_entry(URL, models=models))
     assert catalogue.find_model("sim", model)[1].name == entry
@@ -115,12 +115,12 @@ def test_the_longest_name_that_begins_a_models_name_answers_for_it(tmp_path: Pat
     assert catalogue.list_models("sim", "gpt-4oo") == []
 
 
-async def test_models_are_listed_all_or_those_asked_for(asking: Asking) -> None:
+async def test_models_can_be_listed_all_or_filtered(asking: Asking) -> None:
     models = [{"name": "a"}, {"name": "b"}]
     async with asking(models=models, summaryModel="b", spare={"key": "x", "models": models}) as gateway:
 
-        async def list_entries(**asked: str) -> list[tuple[str, str, str]]:
-            reply = await gateway.llm.ListModels(llm_pb2.ListModelsRequest(**asked), timeout=50)
+        async def list_entries(**filters: str) -> list[tuple[str, str, str]]:
+            reply = await gateway.llm.ListModels(llm_pb2.ListModelsRequest(**filters), timeout=50)
             return [(info.provider_key, info.model, info.summary_model) for info in reply.models]
 
         assert await list_entries() == [("sim", "a", "b"), ("sim", "b", "b"), ("x", "a", ""), ("x", "b", "")]
@@ -144,7 +144,7 @@ async def test_models_at_the_simulators_address_are_simulated(asking: Asking) ->
         (None, {"inputPerMTok": 4}, None),
     ],
 )
-async def test_the_dearest_price_is_that_of_all_who_may_answer(
+async def test_the_maximum_price_includes_all_fallbacks(
     asking: Asking, price: object, spare_price: object, dearest: tuple[float, float] | None
 ) -> None:
     spare = {"models": [{"name": "sim-2", "price": spare_price}]}
@@ -162,7 +162,7 @@ async def test_a_changed_file_takes_effect_without_a_restart(asking: Asking) -> 
     async with asking() as gateway:
         gateway.provider_file.write_text("{")
         await asyncio.sleep(0.6)
-        assert (await gateway.hear()).error is None
+        assert (await gateway.chat()).error is None
         entry = provider_entry(gateway.sim.base_url, models=[{"name": "sim-2"}])
         gateway.provider_file.write_bytes(orjson.dumps({"providers": [entry]}))
         names = ["sim-1"]
@@ -173,7 +173,7 @@ async def test_a_changed_file_takes_effect_without_a_restart(asking: Asking) -> 
                 names = [model.model for model in reply.models]
 
 
-async def test_the_gateway_is_ready_from_its_first_valid_file_on(tmp_path: Path) -> None:
+async def test_the_gateway_is_ready_once_a_provider_file_was_valid(tmp_path: Path) -> None:
     (tmp_path / "providers.json").write_text("{")
     config = Config(server=ServerSettings(listen="127.0.0.1:0", drain_s=0.0), config_dir=tmp_path)
     async with asyncio.timeout(50), gateway(config, {}) as running, open_channel(running.addresses[0]) as channel:
@@ -189,29 +189,29 @@ async def test_the_gateway_is_ready_from_its_first_valid_file_on(tmp_path: Path)
 async def test_a_missing_secret_is_named_and_the_provider_stays_listed(asking: Asking, tmp_path: Path) -> None:
     key_file = tmp_path / "key.txt"
     async with asking(apiKeys=["env:NO_SUCH_KEY", f"file:{key_file}"]) as gateway:
-        heard = await gateway.hear()
-        assert heard.reason == "PROVIDER_AUTHENTICATION"
-        assert "env:NO_SUCH_KEY" in heard.failure.message
+        result = await gateway.chat()
+        assert result.reason == "PROVIDER_AUTHENTICATION"
+        assert "env:NO_SUCH_KEY" in result.failure.message
         assert (await gateway.llm.ListModels(llm_pb2.ListModelsRequest(), timeout=50)).models
         key_file.write_text("from-a-file\n")
-        assert (await gateway.hear()).error is None
+        assert (await gateway.chat()).error is None
         assert gateway.sim.requests[-1].headers["authorization"] == "Bearer from-a-file"
 
 
-async def test_an_address_may_come_from_the_environment(asking: Asking) -> None:
+async def test_a_base_url_may_come_from_the_environment(asking: Asking) -> None:
     async with asking() as gateway:
         entry = provider_entry("env:SIM_URL")
         gateway.provider_file.write_bytes(orjson.dumps({"providers": [entry]}))
         async with asyncio.timeout(50):
-            while (heard := await gateway.hear()).error is None:
+            while (result := await gateway.chat()).error is None:
                 await asyncio.sleep(0.05)
-        assert heard.reason == "PROVIDER_UNAVAILABLE"
-        assert "SIM_URL is not set" in heard.failure.message
+        assert result.reason == "PROVIDER_UNAVAILABLE"
+        assert "SIM_URL is not set" in result.failure.message
         gateway.env["SIM_URL"] = gateway.sim.base_url + "/"
-        assert (await gateway.hear()).error is None
+        assert (await gateway.chat()).error is None
 
 
-def test_the_example_file_is_in_the_format() -> None:
+def test_the_example_provider_file_is_valid() -> None:
     path = Path(__file__).parents[3] / "examples" / "providers.json"
     providers = Providers.model_validate_json(path.read_bytes()).providers
     assert {"simulator", "bailian", "siliconflow", "openai", "deepseek"} <= {entry.key for entry in providers}

@@ -1,4 +1,4 @@
-"""Requests by the credentials of a cloud, found by the vendors' own libraries."""
+"""Requests with cloud credentials, which the vendors' own libraries find."""
 
 import asyncio
 import hashlib
@@ -34,7 +34,7 @@ def without_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 
 def sign(request: Any, path: str, body: bytes) -> str:
-    """Return a request's signature as AWS computes it: docs, "Create a signed AWS API request"."""
+    """Return a request's signature as AWS's documentation "Create a signed AWS API request" computes it."""
     moment = request.headers["x-amz-date"]
     names = request.headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0]
     fields = "".join(f"{name}:{request.headers[name]}\n" for name in names.split(";"))
@@ -54,9 +54,9 @@ async def test_a_request_to_aws_is_signed(asking: Asking, monkeypatch: pytest.Mo
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("AWS_SESSION_TOKEN", "session-token-1")
     async with asking(FINE, **AWS, region="us-east-1") as gateway:
-        heard = await gateway.hear(model=MODEL)
+        result = await gateway.chat(model=MODEL)
         [request] = gateway.sim.requests
-    assert heard.content == ["done"]
+    assert result.content == ["done"]
     path = f"/v1/model/{MODEL.replace(':', '%3A').replace('/', '%2F')}/converse-stream"
     assert request.headers["authorization"].endswith(f"Signature={sign(request, path, orjson.dumps(request.body))}")
     assert request.headers["x-amz-security-token"] == "session-token-1"
@@ -74,7 +74,7 @@ async def test_credentials_that_were_replaced_are_found_again(
     async with asking(answers=[hello, expired, hello], **AWS, region="us-east-1") as gateway:
         for key in ("OLD", "NEW"):
             file.write_text(f"[default]\naws_access_key_id={key}\naws_secret_access_key=x\n")
-            assert (await gateway.hear(model=MODEL)).content == ["hello"]
+            assert (await gateway.chat(model=MODEL)).content == ["hello"]
     assert [b"Credential=NEW/" in head for head in gateway.heads] == [False, False, True]
 
 
@@ -86,16 +86,16 @@ async def test_credentials_that_were_replaced_are_found_again(
         ({"AWS_PROFILE": "nobody"}, {"region": "us-east-1"}, "The config profile (nobody) could not be found"),
     ],
 )
-async def test_what_awss_chain_lacks_is_said(
+async def test_missing_aws_credentials_or_region_are_named(
     asking: Asking, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], fields: dict[str, str], what: str
 ) -> None:
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     async with asking(FINE, **AWS, **fields) as gateway:
-        heard = await gateway.hear(model=MODEL)
+        result = await gateway.chat(model=MODEL)
         assert not gateway.sim.requests
-    assert heard.reason == "PROVIDER_AUTHENTICATION"
-    assert f"provider 'sim' has no credentials of aws: {what}" in heard.failure.message
+    assert result.reason == "PROVIDER_AUTHENTICATION"
+    assert f"provider 'sim' has no credentials of aws: {what}" in result.failure.message
 
 
 @dataclass
@@ -138,32 +138,32 @@ async def serving_tokens(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Async
         await runner.cleanup()
 
 
-async def test_requests_to_vertex_have_a_token_that_is_asked_for_once(
+async def test_requests_to_vertex_share_one_fetched_token(
     asking: Asking, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async with (
         serving_tokens(tmp_path, monkeypatch) as service,
         asking(FINE, protocol="gemini", credentials="google") as gateway,
     ):
-        heard = await asyncio.gather(*(gateway.hear() for _ in range(5)))
-        assert [one.content for one in heard] == [["done"]] * 5
+        results = await asyncio.gather(*(gateway.chat() for _ in range(5)))
+        assert [result.content for result in results] == [["done"]] * 5
         assert {request.headers["authorization"] for request in gateway.sim.requests} == {"Bearer ya29.token-1"}
         assert gateway.sim.requests[0].headers["x-goog-user-project"] == "project-1"
     assert service.asked == 1
 
 
-async def test_a_refused_account_and_none_are_said(
+async def test_a_refused_or_missing_google_account_is_reported(
     asking: Asking, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     fields = {"protocol": "gemini", "credentials": "google"}
     async with serving_tokens(tmp_path, monkeypatch) as service, asking(FINE, **fields) as gateway:
         service.status = 400
-        heard = await gateway.hear()
-        assert heard.reason == "PROVIDER_AUTHENTICATION"
-        assert "account not found" in heard.failure.message
+        result = await gateway.chat()
+        assert result.reason == "PROVIDER_AUTHENTICATION"
+        assert "account not found" in result.failure.message
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "nowhere.json"))
     async with asking(FINE, **fields) as gateway:
-        heard = await gateway.hear()
-        assert heard.reason == "PROVIDER_AUTHENTICATION"
-        assert "nowhere.json" in heard.failure.message
+        result = await gateway.chat()
+        assert result.reason == "PROVIDER_AUTHENTICATION"
+        assert "nowhere.json" in result.failure.message
         assert not gateway.sim.requests

@@ -1,4 +1,4 @@
-"""Where and how a company's provider is asked: headers, keys, parameters, paths and bodies, as it sees them."""
+"""Requests to a company's endpoint as it receives them: headers, keys, parameters, paths and bodies."""
 
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ KEYS = {"apiKeys": ["env:COMPANY_KEY"]}
 
 async def ask(gateway: Gateway) -> None:
     gateway.env["COMPANY_KEY"] = "k-123456"
-    heard = await gateway.hear()
-    assert (heard.error, heard.content) == (None, ["hello"])
+    result = await gateway.chat()
+    assert (result.error, result.content) == (None, ["hello"])
 
 
 @pytest.mark.parametrize(
@@ -35,13 +35,13 @@ async def ask(gateway: Gateway) -> None:
 async def test_a_request_has_the_headers_of_its_entry(asking: Asking, fields: dict[str, Any], lines: list[str]) -> None:
     async with asking(answers=[HELLO], **KEYS, **fields) as gateway:
         gateway.env["COMPANY_KEY"] = "k-123456"
-        await gateway.hear()
+        await gateway.chat()
     head = gateway.heads[0].decode().split("\r\n")
     assert [line for line in lines if line not in head] == []
     assert sum(line.lower().startswith("user-agent:") for line in head) == 1
 
 
-async def test_classic_azure_has_the_model_in_its_path_and_a_version_in_its_query(asking: Asking) -> None:
+async def test_classic_azure_has_the_model_in_the_path_and_the_version_in_the_query(asking: Asking) -> None:
     azure: dict[str, Any] = {
         "path": "/openai/deployments/{model}/chat/completions",
         "query": {"api-version": "2024-10-21"},
@@ -60,9 +60,9 @@ async def test_secrets_of_headers_and_parameters_are_looked_up_and_masked(asking
     refusal = http_answer(400, b'{"error":{"message":"bad s-header and s-query"}}')
     fields = {"headers": {"X-Secret": "env:HEADER"}, "query": {"code": "env:QUERY"}}
     async with asking(answers=[refusal], **fields) as gateway:
-        missing = (await gateway.hear()).error
+        missing = (await gateway.chat()).error
         gateway.env.update(HEADER="s-header", QUERY="s-query")
-        refused = (await gateway.hear()).error
+        refused = (await gateway.chat()).error
     assert b"X-Secret: s-header\r\n" in gateway.heads[0]
     assert b"?code=s-query " in gateway.heads[0]
     assert missing is not None
@@ -72,11 +72,11 @@ async def test_secrets_of_headers_and_parameters_are_looked_up_and_masked(asking
     assert "bad *** and ***" in refused.message
 
 
-async def test_the_bodys_further_fields_are_the_models_over_the_providers_over_ours(asking: Asking) -> None:
+async def test_extra_body_fields_of_the_model_override_the_providers_and_ours(asking: Asking) -> None:
     model = {"name": "sim-1", "extraBody": {"top_k": 2}}
     extra = {"top_k": 1, "safe_prompt": True, "stream_options": None}
     async with asking(extraBody=extra, models=[model]) as gateway:
-        await gateway.hear()
+        await gateway.chat()
         body = gateway.sim.requests[-1].body
     assert (body["top_k"], body["safe_prompt"]) == (2, True)
     assert "stream_options" not in body
@@ -93,7 +93,7 @@ async def test_the_bodys_further_fields_are_the_models_over_the_providers_over_o
         ({"path": "chat"}, "path"),
     ],
 )
-def test_what_cannot_be_sent_is_refused_with_its_field(fields: dict[str, Any], named: str) -> None:
+def test_an_invalid_endpoint_setting_is_refused_with_its_field(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(ValidationError) as caught:
         Provider.model_validate(provider_entry("http://127.0.0.1:1/v1", **fields))
     assert named in [".".join(map(str, problem["loc"])).removesuffix(".[key]") for problem in caught.value.errors()]
@@ -122,7 +122,7 @@ def test_no_proxy_excludes_hosts_domains_and_networks(url: str, no_proxy: str, i
     assert (proxy is not None and proxy.authority == "proxy.corp:3128") == is_used
 
 
-def test_the_example_of_a_companys_endpoints_is_valid() -> None:
+def test_the_company_endpoints_example_is_valid() -> None:
     path = Path(__file__).parents[3] / "examples" / "providers-company.json"
     providers = Providers.model_validate_json(path.read_bytes()).providers
     assert [provider.key for provider in providers] == ["azure", "azure-classic", "vertex", "bedrock", "inside"]

@@ -1,4 +1,4 @@
-"""The interaction log: one line for each call, and a line for each delta only when DEBUG is on."""
+"""The interaction log: one line for each call, and at DEBUG also one for each delta."""
 
 import logging
 from collections.abc import Callable, Generator
@@ -16,7 +16,7 @@ from tests.support.llm_gateway.scripted import END, ORDINARY, Exchange, chunk, s
 
 @pytest.fixture
 def logged() -> Generator[Callable[[str], list[Any]]]:
-    """Sets a level; gives the list that lines are put into."""
+    """Yield a function that sets a level and returns the list that receives the log lines."""
     before = structlog.get_config()
 
     def start(level: str) -> list[Any]:
@@ -30,10 +30,12 @@ def logged() -> Generator[Callable[[str], list[Any]]]:
     structlog.configure(**before)
 
 
-async def test_a_call_is_one_line_with_its_figures_and_ids(asking: Asking, logged: Callable[[str], list[Any]]) -> None:
+async def test_a_call_is_logged_in_one_line_with_its_figures_and_ids(
+    asking: Asking, logged: Callable[[str], list[Any]]
+) -> None:
     entries = logged("INFO")
     async with asking([{"steps": [{"content": ["secret words", "b"]}]}]) as gateway:
-        await gateway.hear(stage="react")
+        await gateway.chat(stage="react")
     (line,) = [entry for entry in entries if entry["event"] == "model called"]
     assert (line["stage"], line["provider"], line["model"], line["attempt"]) == ("react", "sim", "sim-1", 1)
     assert (line["outcome"], line["deltas"], line["output_tokens"]) == ("stop", 2, 2)
@@ -48,24 +50,24 @@ async def test_a_failed_call_has_its_reason_as_outcome(
 ) -> None:
     entries = logged("INFO")
     async with asking([{"steps": [step]}]) as gateway:
-        await gateway.hear()
+        await gateway.chat()
     assert [entry["outcome"] for entry in entries if entry["event"] == "model called"] == [outcome]
 
 
-async def test_debug_shows_each_delta_with_credentials_masked(
+async def test_debug_logs_each_delta_with_credentials_masked(
     asking: Asking, logged: Callable[[str], list[Any]]
 ) -> None:
     entries = logged("DEBUG")
     steps = [{"content": "password=hunter2"}, {"toolCall": "f", "id": "a", "arguments": ["{}"]}]
     async with asking([{"steps": steps}]) as gateway:
-        await gateway.hear()
+        await gateway.chat()
     deltas = [entry for entry in entries if entry["event"] == "delta"]
     assert [entry["kind"] for entry in deltas] == ["started", "content", "tool_call", "tool_call", "usage", "finish"]
     assert deltas[1]["value"] == "password=***"
     assert (deltas[2]["tool"], deltas[3]["value"]) == ("f", "{}")
 
 
-async def test_deltas_on_a_connection_that_is_used_again_have_the_ids_of_their_own_call(
+async def test_deltas_on_a_reused_connection_are_logged_with_their_own_calls_id(
     asking: Asking, logged: Callable[[str], list[Any]]
 ) -> None:
     entries = logged("DEBUG")
@@ -76,14 +78,14 @@ async def test_deltas_on_a_connection_that_is_used_again_have_the_ids_of_their_o
 
     async with serving_script(hello) as server, asking(baseUrl=server.url) as gateway:
         for _ in range(2):
-            await gateway.hear()
+            await gateway.chat()
         assert server.connections == 1
     ids = [entry["request_id"] for entry in entries if entry["event"] == "model called"]
     deltas = [entry["request_id"] for entry in entries if entry["event"] == "delta"]
     assert deltas == [ids[0]] * 4 + [ids[1]] * 4
 
 
-def test_the_logger_of_a_service_can_be_asked_for_its_level() -> None:
+def test_a_services_logger_reports_its_level() -> None:
     before = structlog.get_config()
     logs.configure_logging("INFO", "llm_gateway")
     assert not structlog.get_logger().is_enabled_for(logging.DEBUG)

@@ -15,7 +15,7 @@ SIM = {"provider": "sim", "model": "sim-1"}
 
 
 class Counted:
-    """How much each figure has grown since."""
+    """Returns how much a metric has grown since it was created."""
 
     def __init__(self, start: str = "headrace_llm", end: str = "") -> None:
         self._start, self._end = start, end
@@ -30,7 +30,7 @@ async def test_an_answer_counts_its_tokens_and_the_time_to_its_first_delta(askin
     counted, observed = Counted(), Counted("gen_ai_client", "_sum")
     usage = {"usage": {"prompt_tokens": 11, "completion_tokens": 7}}
     async with asking([{"steps": [{"waitMs": 60}, {"content": "a"}, {"waitMs": 100}, usage]}]) as gateway:
-        await gateway.hear()
+        await gateway.chat()
     assert counted("attempts_total", outcome="stop", **SIM) == 1
     assert counted("tokens_total", kind="input", tenant="default", **SIM) == 11
     assert counted("tokens_total", kind="output", tenant="default", **SIM) == 7
@@ -43,7 +43,7 @@ async def test_an_answer_counts_its_tokens_and_the_time_to_its_first_delta(askin
     assert 0.06 <= counted("first_delta_seconds_sum", **SIM) < 0.16
 
 
-async def test_an_attempt_whose_caller_leaves_has_not_failed(asking: Asking) -> None:
+async def test_an_attempt_whose_caller_disconnects_is_not_a_failure(asking: Asking) -> None:
     observed = Counted("gen_ai_client", "_count")
     async with asking() as gateway:
         async with reading(gateway.llm.StreamChat(gateway.request(model="idle"))) as running:
@@ -58,14 +58,14 @@ async def test_retries_failovers_and_the_breaker_are_counted(asking: Asking) -> 
     script = [{"match": {"model": "sim-2"}, "steps": [{"content": "a"}]}, {"steps": [{"status": 503}]}]
     async with asking(script, retry={"maxAttempts": 2}, spare={}, fallback=["spare/sim-2"]) as gateway:
         for _ in range(FAILURES_MAX // 2 + 1):
-            await gateway.hear()
+            await gateway.chat()
     assert counted("attempts_total", outcome="OVERLOADED", **SIM) == FAILURES_MAX
     assert counted("retries_total", reason="OVERLOADED", **SIM) == FAILURES_MAX // 2
     assert counted("failovers_total", reason="OVERLOADED", **SIM) == FAILURES_MAX // 2 + 1
     assert REGISTRY.get_sample_value("headrace_llm_breaker_state", SIM) == 2
 
 
-async def test_open_streams_and_the_line_are_gauges_that_go_back_to_nothing(asking: Asking) -> None:
+async def test_the_open_streams_and_queue_gauges_return_to_zero(asking: Asking) -> None:
     counted = Counted()
     async with asking(quota={"concurrency": 1}) as gateway:
         async with reading(gateway.llm.StreamChat(gateway.request(model="idle"))) as running:
@@ -79,9 +79,9 @@ async def test_open_streams_and_the_line_are_gauges_that_go_back_to_nothing(aski
     assert counted("queue_length", provider="sim") == 0
 
 
-async def test_a_name_that_callers_make_up_is_no_label(asking: Asking) -> None:
+async def test_an_invented_model_name_is_not_a_label(asking: Asking) -> None:
     async with asking() as gateway:
-        await gateway.hear(model="sim-1-made-up")
+        await gateway.chat(model="sim-1-made-up")
     labels = [sample.labels.get("model") for metric in REGISTRY.collect() for sample in metric.samples]
     assert "sim-1-made-up" not in labels
 
@@ -90,7 +90,7 @@ STREAM_CHAT = "headrace.v1.LlmService/StreamChat"
 PRICED = {"name": "sim-2", "price": {"inputPerMTok": 2, "outputPerMTok": 10}}
 
 
-async def test_each_attempt_is_a_span_and_the_last_one_tells_what_the_answer_cost(asking: Asking) -> None:
+async def test_each_attempt_is_a_span_and_the_last_has_the_answers_cost(asking: Asking) -> None:
     labels = {"provider": "spare", "model": "sim-2", "tenant": "default"}
     before = REGISTRY.get_sample_value("headrace_llm_cost_usd_total", labels) or 0.0
     usage = {"usage": {"prompt_tokens": 100, "completion_tokens": 20}}
@@ -100,22 +100,22 @@ async def test_each_attempt_is_a_span_and_the_last_one_tells_what_the_answer_cos
     ]
     with recording() as recorded:
         async with asking(script, spare={"models": [PRICED]}, fallback=["spare/sim-2"]) as gateway:
-            heard = await gateway.hear(stage="react")
+            result = await gateway.chat(stage="react")
             await recorded.until(lambda: STREAM_CHAT in recorded.names)
-    assert heard.content == ["the", "secret"]
+    assert result.content == ["the", "secret"]
     failed, answered = recorded.only("chat sim-1"), recorded.only("chat sim-2")
     assert failed.attributes is not None
     assert answered.attributes is not None
     assert [recorded.above(span) for span in (failed, answered)] == [[STREAM_CHAT], [STREAM_CHAT]]
     assert (failed.status.status_code, failed.attributes["error.type"]) == (StatusCode.ERROR, "OVERLOADED")
     assert (answered.kind, answered.status.status_code) == (SpanKind.CLIENT, StatusCode.UNSET)
-    told = dict(answered.attributes)
-    first_chunk_s = told.pop("gen_ai.response.time_to_first_chunk")
+    attributes = dict(answered.attributes)
+    first_chunk_s = attributes.pop("gen_ai.response.time_to_first_chunk")
     assert isinstance(first_chunk_s, float)
     assert 0 < first_chunk_s < 5
-    assert str(told.pop("gen_ai.response.id")).startswith("chatcmpl-")
-    assert isinstance(told.pop("server.port"), int)
-    assert told == {
+    assert str(attributes.pop("gen_ai.response.id")).startswith("chatcmpl-")
+    assert isinstance(attributes.pop("server.port"), int)
+    assert attributes == {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "openai",
         "gen_ai.request.model": "sim-2",

@@ -1,6 +1,6 @@
-"""A run that leaks on purpose: the provider gives keys and passwords back in every form, at level DEBUG.
+"""A run that leaks on purpose: the provider sends keys and passwords back in every form, at log level DEBUG.
 
-Everything that left the gateway's process but the answer itself, which is the model's, byte for byte, is searched.
+The test searches everything that leaves the gateway's process except the answer's own text, which must stay unchanged.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ SECRETS = (*KEYS.values(), *FOREIGN.values())
 
 
 def leaks(key: str) -> dict[str, str]:
-    """Answers of a provider that was asked with `key`, by form."""
+    """Return answers that leak `key`, by form."""
     named = {"api_key": key, "password": FOREIGN["password"], "in": {"client_secret": FOREIGN["secret"]}}
     body = orjson.dumps(named).decode()
     raw = [(b"Authorization", f"Basic {FOREIGN['secret']}".encode()), (b"X-Api-Key", FOREIGN["bare"].encode())]
@@ -48,7 +48,7 @@ def leaks(key: str) -> dict[str, str]:
 
 
 def script() -> list[dict[str, Any]]:
-    """The model's name says who leaks where, and in which form."""
+    """Return a script in which a model's name says which provider leaks where, and in which form."""
     rules: list[dict[str, Any]] = []
     for provider, form, leak in ((name, *item) for name, key in KEYS.items() for item in leaks(key).items()):
         error = {"error": {"message": leak, "type": leak, "code": leak}}
@@ -65,20 +65,20 @@ def script() -> list[dict[str, Any]]:
 
 
 async def collect_texts(llm: Any, provider: str, model: str) -> list[str]:
-    """Return all that a call gave besides the answer's own words, as text."""
+    """Return everything a call returned as text, except the answer's own text."""
     request = llm_pb2.ChatRequest(provider_key=provider, model=model, messages=[text_message("user", "hi")])
-    seen: list[str] = []
+    texts: list[str] = []
     try:
         async with reading(llm.StreamChat(request, timeout=100)) as replies:
             async for delta in replies:
                 if delta.WhichOneof("delta") not in ("reasoning", "content", "tool_call"):
-                    seen.append(str(delta))
+                    texts.append(str(delta))
     except HeadraceError as error:
-        seen += [repr(error), error.message, str(error.metadata), str(to_status(error))]
-    return seen
+        texts += [repr(error), error.message, str(error.metadata), str(to_status(error))]
+    return texts
 
 
-async def test_no_key_token_or_password_shows_anywhere(tmp_path: Path) -> None:
+async def test_no_key_token_or_password_is_exposed(tmp_path: Path) -> None:
     (tmp_path / "key").write_text(FILE_KEY + "\n")
     sim_script = script()
     async with asyncio.timeout(900), simulator(sim_script) as sim:
@@ -87,14 +87,14 @@ async def test_no_key_token_or_password_shows_anywhere(tmp_path: Path) -> None:
             provider_entry(sim.base_url, apiKeys=["env:SIM_API_KEY"], models=models),
             provider_entry(sim.base_url, apiKeys=[f"file:{tmp_path}/key"], key="other", models=models),
         ]
-        seen: list[str] = []
+        output: list[str] = []
         async with gateway_process(tmp_path, *entries, HEADRACE_LOG_LEVEL="DEBUG", SIM_API_KEY=ENV_KEY) as gateway:
             for model in (model["name"] for model in models):
-                seen += await collect_texts(gateway.llm, model.split("-")[2], model)
+                output += await collect_texts(gateway.llm, model.split("-")[2], model)
         assert len(sim.requests) == len(sim_script)
         asked_with = {request.headers["authorization"] for request in sim.requests}
         lines = gateway.stderr.read_text().splitlines()
     assert asked_with == {f"Bearer {ENV_KEY}", f"Bearer {FILE_KEY}"}, "the run used the keys"
     assert sum(orjson.loads(line)["event"] == "delta" for line in lines) > 4 * len(KEYS), "and logged every delta"
-    shown = {secret: [text for text in (*seen, *lines) if secret in text][:2] for secret in SECRETS}
-    assert not any(shown.values()), {secret: texts for secret, texts in shown.items() if texts}
+    exposed = {secret: [text for text in (*output, *lines) if secret in text][:2] for secret in SECRETS}
+    assert not any(exposed.values()), {secret: texts for secret, texts in exposed.items() if texts}

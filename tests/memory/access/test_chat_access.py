@@ -1,4 +1,4 @@
-"""The owner of a chat: its first line says so, in either engine, and whatever becomes of the index."""
+"""The owner of a chat is in its first log line, in either engine, and survives the loss of the index."""
 
 import json
 from contextlib import closing
@@ -25,7 +25,7 @@ async def names(memory: Memory) -> list[str]:
     return [chat.chat_name for chat in (await memory.chats()).chats]
 
 
-async def test_every_line_says_whose_it_is(memory: Memory, kept: Kept) -> None:
+async def test_every_log_line_names_the_owner(memory: Memory, kept: Kept) -> None:
     with acting_as(ADA):
         chat_id, _ = await memory.begin_with(step_line(content("hi")), run_line(), message="hello")
         await memory.update_state(chat_id, 0, "{}")
@@ -37,21 +37,21 @@ async def test_every_line_says_whose_it_is(memory: Memory, kept: Kept) -> None:
         assert {(line["_tenant"], line["_user"]) for line in lines} == {("acme", "ada")}
 
 
-async def test_lists_have_ones_own_in_pages(memory: Memory) -> None:
+async def test_lists_contain_only_the_users_own_chats_page_by_page(memory: Memory) -> None:
     for number in range(5):
         for who in (ADA, BOB):
             await memory.acting_as(who).begin_and_end(f"{who.user} {number}")
     with acting_as(ADA):
         page = await memory.chats(page_size=3)
-        rest = await memory.chats(page_size=3, page_token=page.next_page_token)
-        assert [chat.chat_name for chat in (*page.chats, *rest.chats)] == [
+        last_page = await memory.chats(page_size=3, page_token=page.next_page_token)
+        assert [chat.chat_name for chat in (*page.chats, *last_page.chats)] == [
             f"ada {number}" for number in range(4, -1, -1)
         ]
-        assert not rest.next_page_token
+        assert not last_page.next_page_token
     assert await names(memory) == []
 
 
-async def test_facts_are_of_one_user_and_so_are_their_request_ids(memory: Memory) -> None:
+async def test_facts_and_their_request_ids_belong_to_one_user(memory: Memory) -> None:
     ids: list[str] = []
     for who in (ADA, BOB):
         with acting_as(who):
@@ -62,7 +62,7 @@ async def test_facts_are_of_one_user_and_so_are_their_request_ids(memory: Memory
     assert await memory.search("tea") == []
 
 
-async def test_an_append_to_anothers_chat_is_one_to_none(memory: Memory) -> None:
+async def test_an_append_to_another_users_chat_gets_not_found(memory: Memory) -> None:
     chat_id, run_id = await memory.acting_as(ADA).begin("hello", request_id="q1")
     with acting_as(BOB):
         for request_id in (run_id, new_id()):
@@ -70,13 +70,13 @@ async def test_an_append_to_anothers_chat_is_one_to_none(memory: Memory) -> None
                 await memory.append(chat_id, run_id, step_line(content("hi")), request_id=request_id)
             with pytest.raises(NotFound, match="does not exist"):
                 await memory.append(chat_id, new_id(), query_line("hi", request_id="q1"), request_id=request_id)
-        # As the beginning of a chat of his own, a run of hers is none.
+        # Ada's run is not a run of a chat of his own either.
         with pytest.raises(NotFound, match="has no query line"):
             await memory.append(new_id(), run_id, query_line("mine"))
 
 
 @pytest.mark.parametrize("is_index_lost", [False, True])
-async def test_after_a_restart_it_is_the_same(serve: Serve, kept: Kept, is_index_lost: bool) -> None:
+async def test_ownership_survives_a_restart_and_a_lost_index(serve: Serve, kept: Kept, is_index_lost: bool) -> None:
     async with serve() as memory:
         with acting_as(ADA):
             await memory.begin_and_end("hers")
@@ -90,7 +90,7 @@ async def test_after_a_restart_it_is_the_same(serve: Serve, kept: Kept, is_index
             assert [hit.excerpt for hit in await memory.search("tea")] == ["ada likes tea"]
 
 
-async def test_what_is_from_before_there_were_tenants_is_the_default_users(folder: Path, serve: Serve) -> None:
+async def test_a_log_from_before_tenants_belongs_to_the_default_user(folder: Path, serve: Serve) -> None:
     async with serve() as memory:
         chat_id, _ = await memory.begin_and_end("old")
     log = folder / f"{chat_id}.json"

@@ -1,4 +1,4 @@
-"""Chats that a user knows by a key: nobody else opens one under its id."""
+"""Chats that a user opens by a key: no other user can open one under its id."""
 
 import pytest
 
@@ -15,7 +15,7 @@ MAIN = find_keyed_chat(ADA, "main")
 
 @pytest.mark.parametrize("who", [BOB, ELSE])
 @pytest.mark.parametrize("query", [{}, {"chat_key": "main"}, {"chat_key": "other"}])
-async def test_nobody_else_opens_a_chat_under_the_id_of_a_key(
+async def test_no_other_user_opens_a_chat_under_the_id_of_a_key(
     memory: Memory, who: Identity, query: dict[str, str]
 ) -> None:
     with acting_as(who), pytest.raises(InvalidRequest, match="chatId"):
@@ -28,10 +28,10 @@ async def test_nobody_else_opens_a_chat_under_the_id_of_a_key(
         assert (await memory.chat(chat_id=MAIN)).owner == "ada"
 
 
-def test_no_two_users_and_keys_have_one_id() -> None:
+def test_each_pair_of_user_and_key_has_its_own_chat_id() -> None:
     pairs = [
         (Identity(tenant, user), key) for tenant in ("a", "ab") for user in ("", "b", "bb") for key in ("", "b", "c")
     ]
     ids = {find_keyed_chat(who, key) for who, key in pairs}
     assert len(ids) == len(pairs)
-    assert {one[14] for one in ids} == {"8"}
+    assert {chat_id[14] for chat_id in ids} == {"8"}

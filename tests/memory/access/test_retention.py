@@ -40,7 +40,7 @@ tenants:
         ("other", "writer", 300),
     ],
 )
-def test_the_most_specific_rule_holds(tmp_path: Path, tenant: str, agent: str, days: int | None) -> None:
+def test_the_most_specific_rule_applies(tmp_path: Path, tenant: str, agent: str, days: int | None) -> None:
     path = tmp_path / "retention.yaml"
     path.write_text(FILE)
     rules = RetentionFile(path, 7).read()
@@ -48,7 +48,7 @@ def test_the_most_specific_rule_holds(tmp_path: Path, tenant: str, agent: str, d
     assert rules.find_shortest() == 50
 
 
-def test_what_the_file_does_not_say_is_as_the_setting_says(tmp_path: Path) -> None:
+def test_without_a_rule_in_the_file_the_setting_applies(tmp_path: Path) -> None:
     path = tmp_path / "retention.yaml"
     path.write_text("tenants: {bank: {chatDays: 100}}")
     assert RetentionFile(path, 7).read().find_days("shop", "writer") == 7
@@ -69,14 +69,14 @@ def test_what_the_file_does_not_say_is_as_the_setting_says(tmp_path: Path) -> No
         ("[" * 5000, "not valid YAML"),
     ],
 )
-def test_a_bad_file_is_refused_with_the_field_and_deletes_nothing(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_bad_file_is_rejected_naming_the_field(tmp_path: Path, text: str, problem: str) -> None:
     path = tmp_path / "retention.yaml"
     path.write_text(text)
     with pytest.raises(ValueError, match=problem):
         RetentionFile(path, 7).read()
 
 
-async def test_each_chat_goes_when_its_own_time_is_over(tmp_path: Path) -> None:
+async def test_each_chat_is_pruned_after_its_own_number_of_days(tmp_path: Path) -> None:
     folder = tmp_path / "chats"
     chats: dict[str, str] = {}
     async with memory_over(folder) as memory:
@@ -87,19 +87,19 @@ async def test_each_chat_goes_when_its_own_time_is_over(tmp_path: Path) -> None:
     path = tmp_path / "retention.yaml"
     path.write_text(FILE)
     rules = RetentionFile(path, None).read()
-    left = set(chats.values())
+    remaining = set(chats.values())
     async with open_engine(Files(folder)) as engine:
         await engine.index.wait_until_complete()
-        for days, gone in ((49, None), (51, "bank/advisor"), (101, "bank/writer"), (301, "shop/writer")):
-            expected = [chats[gone]] if gone else []
+        for days, pruned in ((49, None), (51, "bank/advisor"), (101, "bank/writer"), (301, "shop/writer")):
+            expected = [chats[pruned]] if pruned else []
             clock = CLOCK.set(Later(days))
             assert await prune_chats(engine, rules) == expected
             CLOCK.reset(clock)
-            left -= set(expected)
-        assert set(await engine.index.list_chats()) == left == {chats["bank/archivist"]}
+            remaining -= set(expected)
+        assert set(await engine.index.list_chats()) == remaining == {chats["bank/archivist"]}
 
 
-async def test_an_audit_log_that_cannot_be_tidied_keeps_no_chat(tmp_path: Path) -> None:
+async def test_a_damaged_audit_log_does_not_stop_the_pruning_of_chats(tmp_path: Path) -> None:
     folder = tmp_path / "chats"
     async with memory_over(folder) as memory:
         await memory.begin_with(run_line())

@@ -1,4 +1,4 @@
-"""Chats that their owners share: who reads them, and that reading is all."""
+"""Chats that their owners share: who may read them, and that readers cannot change them."""
 
 import json
 from dataclasses import replace
@@ -31,7 +31,7 @@ async def make_chat(memory: Memory) -> tuple[str, str]:
 
 
 async def list_readable(memory: Memory, who: Identity, chat_id: str, run_id: str) -> list[str]:
-    """By which ways `who` finds the chat; nothing else than NOT_FOUND happens."""
+    """Return the ways in which `who` can read the chat; all other ways must fail with NOT_FOUND."""
     found: list[str] = []
     with acting_as(who):
         for name, fields in (
@@ -41,10 +41,10 @@ async def list_readable(memory: Memory, who: Identity, chat_id: str, run_id: str
             ("brief run", {"run_id": run_id, "without_events": True}),
         ):
             try:
-                shown = await memory.chat(**fields)
+                response = await memory.chat(**fields)
             except NotFound:
                 continue
-            assert (shown.owner, [*shown.shared_with]) == ("ada", [])
+            assert (response.owner, [*response.shared_with]) == ("ada", [])
             found.append(name)
         listed = (await memory.chats(scope="shared")).chats
         assert all((chat.chat_id, chat.owner, [*chat.shared_with]) == (chat_id, "ada", []) for chat in listed)
@@ -67,7 +67,7 @@ EVERY_WAY = ["chat", "run", "brief", "brief run", "list"]
         (["user:bo", "role:finance", "user:bo"], [BOB, CLEO]),
     ],
 )
-async def test_those_who_are_named_read_a_chat(serve: Serve, names: list[str], readers: list[Identity]) -> None:
+async def test_the_named_readers_can_read_a_chat(serve: Serve, names: list[str], readers: list[Identity]) -> None:
     async with serve() as memory:
         chat_id, run_id = await make_chat(memory)
         with acting_as(ADA):
@@ -83,7 +83,7 @@ async def test_those_who_are_named_read_a_chat(serve: Serve, names: list[str], r
             assert await list_readable(memory, who, chat_id, run_id) == (EVERY_WAY if who in readers else []), who
 
 
-async def test_what_is_said_last_counts_and_reverts_leave_it(memory: Memory) -> None:
+async def test_the_last_change_of_readers_applies_and_a_revert_leaves_it(memory: Memory) -> None:
     chat_id, run_id = await make_chat(memory)
     request_id = new_id()
     with acting_as(ADA):
@@ -102,7 +102,7 @@ async def test_what_is_said_last_counts_and_reverts_leave_it(memory: Memory) -> 
         await memory.chat(chat_id=fork)
 
 
-async def test_who_reads_anothers_chat_is_recorded_once_an_hour(memory: Memory) -> None:
+async def test_reading_another_users_chat_is_audited_once_an_hour(memory: Memory) -> None:
     chat_id, run_id = await make_chat(memory)
     with acting_as(ADA):
         await share(memory, chat_id, "user:bob")
@@ -115,7 +115,7 @@ async def test_who_reads_anothers_chat_is_recorded_once_an_hour(memory: Memory) 
     assert (record["by"], record["of"], record["chatId"]) == ("bob", "ada", chat_id)
 
 
-async def test_who_searches_with_a_key_that_another_has_made_is_recorded(memory: Memory) -> None:
+async def test_a_search_with_a_key_made_by_another_user_is_audited(memory: Memory) -> None:
     chat_id, _ = await make_chat(memory)
     for who in (ADA, replace(ADA, makers=frozenset(["mallory"])), replace(ADA, makers=frozenset(["mallory"]))):
         with acting_as(who):
@@ -138,7 +138,9 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("how", ["shared_with", "participants"])
-async def test_who_reads_or_takes_part_changes_nothing_that_is_the_owners(memory: Memory, kept: Kept, how: str) -> None:
+async def test_a_reader_or_participant_cannot_change_what_belongs_to_the_owner(
+    memory: Memory, kept: Kept, how: str
+) -> None:
     chat_id, _ = await make_chat(memory)
     await memory.call_as(ADA, "ShareChat", chat_id=chat_id, **{how: ["user:bob"]})
     before = await kept.log(chat_id)
@@ -149,7 +151,7 @@ async def test_who_reads_or_takes_part_changes_nothing_that_is_the_owners(memory
         if how == "shared_with":
             with pytest.raises(NotFound):
                 await memory.put_blob(chat_id, b"x")
-            # These are said to be missing, not the chat, which is known to who reads it.
+            # The error says that the permission is missing, not that the chat is: its readers know it exists.
             with pytest.raises(PermissionDenied, match="to read, not to take part"):
                 await memory.append(chat_id, new_id(), query_line("And I?"), run_line())
             with pytest.raises(PermissionDenied):
@@ -157,7 +159,7 @@ async def test_who_reads_or_takes_part_changes_nothing_that_is_the_owners(memory
     assert await kept.log(chat_id) == before
 
 
-async def test_blobs_are_read_with_the_chat(memory: Memory) -> None:
+async def test_the_blobs_of_a_shared_chat_are_readable(memory: Memory) -> None:
     chat_id, _ = await make_chat(memory)
     blob_id = await memory.acting_as(ADA).put_blob(chat_id, b"png")
     with acting_as(BOB), pytest.raises(NotFound, match="no such blob"):
@@ -168,7 +170,7 @@ async def test_blobs_are_read_with_the_chat(memory: Memory) -> None:
 
 
 @pytest.mark.engines("postgres")
-async def test_shared_chats_come_in_pages(memory: Memory) -> None:
+async def test_shared_chats_are_listed_page_by_page(memory: Memory) -> None:
     chats = [(await make_chat(memory))[0] for _ in range(5)]
     with acting_as(ADA):
         for chat_id in chats:
@@ -184,7 +186,7 @@ async def test_shared_chats_come_in_pages(memory: Memory) -> None:
 @pytest.mark.parametrize(
     "name", ["", "ada", "user:", "user:a b", "user:a\n", "requester", "owner", "role:a,b", "role:" + "x" * 65]
 )
-async def test_other_words_are_no_names(memory: Memory, name: str) -> None:
+async def test_an_invalid_name_of_a_reader_is_rejected(memory: Memory, name: str) -> None:
     chat_id, _ = await make_chat(memory)
     with acting_as(ADA):
         with pytest.raises(InvalidRequest, match="sharedWith"):
@@ -195,7 +197,7 @@ async def test_other_words_are_no_names(memory: Memory, name: str) -> None:
             await share(memory, chat_id, *(f"user:{number}" for number in range(33)))
 
 
-async def test_the_log_says_with_whom_and_who_may_what(memory: Memory, kept: Kept) -> None:
+async def test_the_log_records_readers_and_participants(memory: Memory, kept: Kept) -> None:
     chat_id, _ = await make_chat(memory)
     with acting_as(ADA):
         await share(memory, chat_id, "tenant", participants=["user:bob"])

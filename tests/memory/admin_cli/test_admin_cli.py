@@ -1,4 +1,4 @@
-"""Export, import, prune and reindex as a person runs them: processes over a folder."""
+"""Export, import, prune and reindex as an operator runs them: one process each, over a folder."""
 
 import asyncio
 import json
@@ -19,68 +19,68 @@ from tests.support.memory.messages import PICTURE, content, user
 from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 
-async def say(memory: Memory, question: str, answer: str) -> str:
+async def add_chat(memory: Memory, question: str, answer: str) -> str:
     chat_id = new_id()
     await memory.append(chat_id, new_id(), query_line(question), step_line(content(answer)), run_line())
     return chat_id
 
 
-async def test_what_is_exported_is_imported_as_it_was(serve: Serve, folder: Path, tmp_path: Path) -> None:
+async def test_an_exported_chat_is_imported_unchanged(serve: Serve, folder: Path, tmp_path: Path) -> None:
     async with serve() as memory:
         chat_id, _ = await memory.begin_with(step_line(user("look", PICTURE)), run_line(), message="水车")
         await memory.update_state(chat_id, 0, '{"big":123456789012345678901234567890.10}')
         before = await memory.chat(chat_id=chat_id, include_raw_messages=True)
-        other = await say(memory, "another", "one")
+        other = await add_chat(memory, "another", "one")
     printed = await tool(folder, "export", chat_id)
     assert len(printed.splitlines()) == 5
     assert await tool(folder, "export", "--output", str(tmp_path / "out")) == ""
     assert (tmp_path / "out" / f"{chat_id}.jsonl").read_text() == printed
-    there = tmp_path / "there"
-    assert sorted((await tool(there, "import", str(tmp_path / "out"))).split()) == sorted([chat_id, other])
-    assert (there / f"{chat_id}.json").read_bytes() == (folder / f"{chat_id}.json").read_bytes()
-    assert "exists already" in await tool(there, "import", str(tmp_path / "out"), exit_code=1)
+    target = tmp_path / "there"
+    assert sorted((await tool(target, "import", str(tmp_path / "out"))).split()) == sorted([chat_id, other])
+    assert (target / f"{chat_id}.json").read_bytes() == (folder / f"{chat_id}.json").read_bytes()
+    assert "exists already" in await tool(target, "import", str(tmp_path / "out"), exit_code=1)
     for name in logs_in(folder):
-        (folder / name).write_bytes((there / name).read_bytes())
+        (folder / name).write_bytes((target / name).read_bytes())
     async with serve() as memory:
         assert await memory.chat(chat_id=chat_id, include_raw_messages=True) == before
 
 
-async def test_prune_deletes_what_is_old_and_has_ended(serve: Serve, folder: Path) -> None:
+async def test_prune_deletes_old_chats_whose_runs_have_ended(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
-        old = await say(memory, "old", "1")
-        new = await say(memory, "new", "2")
-        going, _ = await memory.begin("still going")
-    for chat_id in (old, going):
+        old = await add_chat(memory, "old", "1")
+        new = await add_chat(memory, "new", "2")
+        unfinished, _ = await memory.begin("still going")
+    for chat_id in (old, unfinished):
         edit_log(
             folder / f"{chat_id}.json", lambda line: orjson.dumps(orjson.loads(line) | {"updatedAt": 1_700_000_000_000})
         )
     assert (await tool(folder, "prune", "--older-than", "7d")).split() == [old]
-    assert logs_in(folder) == sorted(f"{chat_id}.json" for chat_id in (new, going))
+    assert logs_in(folder) == sorted(f"{chat_id}.json" for chat_id in (new, unfinished))
     assert "expected an age" in await tool(folder, "prune", "--older-than", "soon", exit_code=2)
 
 
-async def test_verify_names_what_is_not_what_was_written(serve: Serve, folder: Path) -> None:
+async def test_verify_names_each_damaged_log(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
-        chats = [await say(memory, f"hello {index}", str(index)) for index in range(3)]
+        chats = [await add_chat(memory, f"hello {index}", str(index)) for index in range(3)]
         assert (await tool(folder, "verify")).splitlines()[-1].endswith("lines: none damaged")
     whole = (folder / f"{chats[1]}.json").read_bytes()
     (folder / f"{chats[1]}.json").write_bytes(whole.replace(b"hello 1", b"hello 2", 1))
     with (folder / f"{chats[2]}.json").open("ab") as log:
         log.write(b'{"_type":"st')
-    said = (await tool(folder, "verify", exit_code=1)).splitlines()
-    assert said[:-1] == sorted(
+    output = (await tool(folder, "verify", exit_code=1)).splitlines()
+    assert output[:-1] == sorted(
         [
             f"{chats[1]}: line 1 (byte 0): its checksum is wrong",
             f"{chats[2]}: the last 12 bytes are of an append that was never acknowledged",
         ]
     )
-    assert said[-1].startswith("3 chats")
-    assert said[-1].endswith("1 damaged")
+    assert output[-1].startswith("3 chats")
+    assert output[-1].endswith("1 damaged")
     assert (await tool(folder, "verify", chats[0])).startswith("1 chats")
 
 
 @pytest.mark.parametrize("command", ["verify", "export"])
-async def test_what_is_no_chat_s_id_is_refused_by_name(serve: Serve, folder: Path, command: str) -> None:
+async def test_an_invalid_chat_id_is_rejected_with_its_value(serve: Serve, folder: Path, command: str) -> None:
     async with serve():
         pass
     assert "'../chat': expected a chat's id, a UUID" in await tool(folder, command, "../chat", exit_code=2)
@@ -100,18 +100,18 @@ async def test_reindex_reads_every_log_again(serve: Serve, folder: Path) -> None
         assert await memory.chats() == before[0]
 
 
-async def test_a_folder_that_a_service_owns_is_left_alone(serve: Serve, folder: Path) -> None:
+async def test_a_folder_owned_by_a_running_service_is_not_touched(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
-        await say(memory, "a", "b")
+        await add_chat(memory, "a", "b")
         for command in (["reindex"], ["export"], ["prune", "--older-than", "0d"], ["import", str(folder)]):
             assert "belongs to another memory service" in await tool(folder, *command, exit_code=1)
     assert "no chats" in await tool(folder / "nowhere", "reindex", exit_code=1)
 
 
-async def test_the_service_prunes_every_day_when_it_is_told_to(tmp_path: Path, serve: Serve, folder: Path) -> None:
+async def test_the_service_prunes_old_chats_when_a_retention_is_set(tmp_path: Path, serve: Serve, folder: Path) -> None:
     clock = CLOCK.set(Later(-2))
     async with serve() as memory:
-        chat_id = await say(memory, "old", "1")
+        chat_id = await add_chat(memory, "old", "1")
     CLOCK.reset(clock)
     env = {
         "PATH": os.environ["PATH"],
@@ -219,7 +219,9 @@ async def test_v3_logs_are_read_with_their_old_names(serve: Serve, folder: Path,
         ]
 
 
-async def test_blade_style_entries_are_the_path_to_the_last_one(serve: Serve, folder: Path, tmp_path: Path) -> None:
+async def test_blade_style_entries_are_imported_along_the_path_to_the_last_one(
+    serve: Serve, folder: Path, tmp_path: Path
+) -> None:
     chat_id = await import_chat(folder, tmp_path, BLADE)
     async with serve() as memory:
         (chat,) = (await memory.chats()).chats
@@ -236,7 +238,7 @@ async def test_blade_style_entries_are_the_path_to_the_last_one(serve: Serve, fo
         ]
 
 
-async def test_a_summary_of_others_stands_for_what_was_before(serve: Serve, folder: Path, tmp_path: Path) -> None:
+async def test_an_imported_summary_replaces_the_messages_before_it(serve: Serve, folder: Path, tmp_path: Path) -> None:
     chat_id = await import_chat(folder, tmp_path, COMPACTED)
     async with serve() as memory:
         assert await load_next_context(memory, chat_id) == [
@@ -247,26 +249,26 @@ async def test_a_summary_of_others_stands_for_what_was_before(serve: Serve, fold
         assert len((await memory.chat(chat_id=chat_id)).events) > 20
 
 
-def asked(uuid: str, parent: str | None, *content: Any, **more: Any) -> dict[str, Any]:
+def make_user_entry(uuid: str, parent: str | None, *content: Any, **more: Any) -> dict[str, Any]:
     message = {"role": "user", "content": list(content)}
     return {"uuid": uuid, "parentUuid": parent, "type": "user", "message": message, **more}
 
 
-def said(uuid: str, parent: str, *content: Any, of: str = "", **more: Any) -> dict[str, Any]:
+def make_assistant_entry(uuid: str, parent: str, *content: Any, of: str = "", **more: Any) -> dict[str, Any]:
     message = {"id": of or uuid, "role": "assistant", "content": list(content)}
     return {"uuid": uuid, "parentUuid": parent, "type": "assistant", "message": message, **more}
 
 
-def use(call_id: str) -> dict[str, Any]:
+def make_tool_use(call_id: str) -> dict[str, Any]:
     return {"type": "tool_use", "id": call_id, "name": "look", "input": {}}
 
 
-def found(call_id: str) -> dict[str, Any]:
+def make_tool_result(call_id: str) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": call_id, "content": f"result {call_id}"}
 
 
 PDF, NAN = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}, float("nan")
-BEGUN = [asked("1", None, "Go."), said("2", "1", use("a"))]
+FIRST_CALL = [make_user_entry("1", None, "Go."), make_assistant_entry("2", "1", make_tool_use("a"))]
 
 
 @pytest.mark.parametrize(
@@ -274,39 +276,68 @@ BEGUN = [asked("1", None, "Go."), said("2", "1", use("a"))]
     [
         pytest.param(  # github.com/apache/maka/pull/3435: each result's parent is its own call
             [
-                *(asked("1", None, "Go."), said("2", "1", use("a"), of="m"), said("3", "2", use("b"), of="m")),
-                asked("x", "2", found("a"), "Withdrawn."),
-                *(asked("4", "2", found("a")), asked("5", "3", found("b")), said("6", "5", "Done.")),
+                *(
+                    make_user_entry("1", None, "Go."),
+                    make_assistant_entry("2", "1", make_tool_use("a"), of="m"),
+                    make_assistant_entry("3", "2", make_tool_use("b"), of="m"),
+                ),
+                make_user_entry("x", "2", make_tool_result("a"), "Withdrawn."),
+                *(
+                    make_user_entry("4", "2", make_tool_result("a")),
+                    make_user_entry("5", "3", make_tool_result("b")),
+                    make_assistant_entry("6", "5", "Done."),
+                ),
             ],
             ["user: Go.", "assistant: look{}look{}", "tool: result a", "tool: result b", "assistant: Done."],
             id="parallel calls",
         ),
         pytest.param(
-            [*BEGUN, asked("3", "2", found("a"), "Stop."), said("4", "3", "Well.")],
+            [
+                *FIRST_CALL,
+                make_user_entry("3", "2", make_tool_result("a"), "Stop."),
+                make_assistant_entry("4", "3", "Well."),
+            ],
             ["user: Go.", "assistant: look{}", "tool: result a", "user: Stop.", "assistant: Well."],
             id="a result and a text in one entry",
         ),
         pytest.param(  # github.com/anthropics/claude-code/issues/22526
-            [asked("1", None, "Go."), said("2", "1", "Gone."), asked("3", "lost", "And?"), said("4", "3", "Well.")],
+            [
+                make_user_entry("1", None, "Go."),
+                make_assistant_entry("2", "1", "Gone."),
+                make_user_entry("3", "lost", "And?"),
+                make_assistant_entry("4", "3", "Well."),
+            ],
             ["user: Go.", "assistant: Gone.", "user: And?", "assistant: Well."],
             id="a parent that is not there",
         ),
         pytest.param(
             [
-                *BEGUN,
-                *(asked("3", "2", found("a")), said("4", "3", "Done.")),
-                *(asked("s", None, "Look.", isSidechain=True), said("t", "s", "Seen.", isSidechain=True)),
+                *FIRST_CALL,
+                *(make_user_entry("3", "2", make_tool_result("a")), make_assistant_entry("4", "3", "Done.")),
+                *(
+                    make_user_entry("s", None, "Look.", isSidechain=True),
+                    make_assistant_entry("t", "s", "Seen.", isSidechain=True),
+                ),
             ],
             ["user: Go.", "assistant: look{}", "tool: result a", "assistant: Done."],
             id="a sub-agent's entries last",
         ),
         pytest.param(
             [
-                asked("1", None, "See.", {"type": "document", "title": "a.pdf", "source": PDF}),
-                *(said("2", "1", {"type": "redacted_thinking", "data": "c2VjcmV0"}, use("a") | {"input": {"x": NAN}}),),
+                make_user_entry("1", None, "See.", {"type": "document", "title": "a.pdf", "source": PDF}),
                 *(
-                    asked("3", "2", found("a") | {"content": [{"type": "document", "source": PDF}]}),
-                    said("4", "3", "Ok."),
+                    make_assistant_entry(
+                        "2",
+                        "1",
+                        {"type": "redacted_thinking", "data": "c2VjcmV0"},
+                        make_tool_use("a") | {"input": {"x": NAN}},
+                    ),
+                ),
+                *(
+                    make_user_entry(
+                        "3", "2", make_tool_result("a") | {"content": [{"type": "document", "source": PDF}]}
+                    ),
+                    make_assistant_entry("4", "3", "Ok."),
                 ),
             ],
             [
@@ -317,7 +348,7 @@ BEGUN = [asked("1", None, "Go."), said("2", "1", use("a"))]
         ),
     ],
 )
-async def test_transcripts_keep_all_of_their_conversation(
+async def test_transcripts_keep_the_whole_conversation(
     serve: Serve, folder: Path, tmp_path: Path, entries: list[dict[str, Any]], expected: list[str]
 ) -> None:
     chat_id = await import_chat(folder, tmp_path, entries)
@@ -335,22 +366,22 @@ async def test_transcripts_keep_all_of_their_conversation(
         ),
     ],
 )
-async def test_what_is_no_log_is_refused(folder: Path, tmp_path: Path, text: str) -> None:
+async def test_a_file_that_is_no_log_is_rejected(folder: Path, tmp_path: Path, text: str) -> None:
     path = tmp_path / "odd.jsonl"
     path.write_text(text)
     assert str(path) in await tool(folder, "import", str(path), exit_code=1)
     assert logs_in(folder) == []
 
 
-async def test_one_file_does_not_keep_the_others_from_being_imported(folder: Path, tmp_path: Path) -> None:
+async def test_a_broken_file_does_not_stop_the_import_of_the_others(folder: Path, tmp_path: Path) -> None:
     source = tmp_path / "project"
     source.mkdir()
     of = {"sessionId": new_id()}
     files = {
-        "agent-1": [asked("1", None, "Look.", isSidechain=True, **of)],
-        "agent-2": [asked("1", None, "Look.", isSidechain=True, **of)],
+        "agent-1": [make_user_entry("1", None, "Look.", isSidechain=True, **of)],
+        "agent-2": [make_user_entry("1", None, "Look.", isSidechain=True, **of)],
         "broken": [],
-        "main": [asked("1", None, "Go.", **of), said("2", "1", "Done.", **of)],
+        "main": [make_user_entry("1", None, "Go.", **of), make_assistant_entry("2", "1", "Done.", **of)],
     }
     for name, entries in files.items():
         (source / f"{name}.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries) or "{")
@@ -361,7 +392,7 @@ async def test_one_file_does_not_keep_the_others_from_being_imported(folder: Pat
     assert (again.count("exists already"), len(logs_in(folder))) == (3, 3)
 
 
-async def test_odd_values_of_others_are_no_reason_to_refuse_their_chat(folder: Path, tmp_path: Path) -> None:
+async def test_odd_values_in_a_foreign_log_do_not_prevent_its_import(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "odd.jsonl"
     entries: list[Any] = [
         {"uuid": "a", "type": "user", "message": {"role": "user", "content": "half \ud83d of a sign"}},
@@ -381,7 +412,9 @@ async def test_odd_values_of_others_are_no_reason_to_refuse_their_chat(folder: P
         *(pytest.param(name, marks=pytest.mark.nightly) for name in ("schedules", "agent_versions", "keys", "agents")),
     ],
 )
-async def test_records_that_are_no_text_are_refused_by_name(folder: Path, tmp_path: Path, name: str) -> None:
+async def test_records_that_are_not_utf_8_are_rejected_with_the_file_name(
+    folder: Path, tmp_path: Path, name: str
+) -> None:
     path = tmp_path / f"{name}.jsonl"
     path.write_bytes(b'{"_type":"fact","_n":1,"uuid":"\xff","scheduleId":"\xff","tenant":"\xff","keyId":"\xff"}\n')
     assert str(path) in await tool(folder, "import", str(path), exit_code=1)

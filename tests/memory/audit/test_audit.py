@@ -1,7 +1,7 @@
-"""The audit log: what is in it, that it is only appended to, and that whatever is done to it is found. On both
+"""The audit log: which events it has, that it is only appended to, and that every change to it is detected, on both
 engines.
 
-Lines that a store refuses are stored as soon as it takes them, in order, before those that come later.
+Lines that the store refuses are stored as soon as it accepts them, in order, before later ones.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from headrace.streams import rpc_errors
 from headrace.v1 import audit_pb2, memory_pb2
 from services.memory.storage.audit import NO_HEAD, WAITING_MAX, AuditTrail, Head
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
-from tests.support.memory.audit import ADA, make_deeds
+from tests.support.memory.audit import ADA, add_audit_lines
 from tests.support.memory.engines import Serve
 from tests.support.memory.gates import approval, submitted
 from tests.support.memory.writing import Memory, new_id
@@ -32,19 +32,19 @@ SECRET = "nobody is to read this"
 async def export(memory: Memory, after_seq: int = 0) -> list[str]:
     with rpc_errors():
         request = audit_pb2.ExportAuditRequest(after_seq=after_seq)
-        return [one.line async for one in memory.audit.ExportAudit(request)]
+        return [line.line async for line in memory.audit.ExportAudit(request)]
 
 
 async def list_events(memory: Memory, **fields: Any) -> list[str]:
     return [line.event for line in (await memory.call("ListAudit", **fields)).lines]
 
 
-async def test_what_is_done_is_a_line_with_who_and_nothing_that_was_said(serve: Serve) -> None:
+async def test_each_change_is_a_line_with_its_user_and_without_message_text(serve: Serve) -> None:
     async with serve() as memory:
         with acting_as(ADA):
-            made = await memory.call("CreateKey", name="ci", user="bob")
-            await memory.call("UpdateKey", key_id=made.key.key_id, runs_max=2)
-            await memory.call("RevokeKey", key_id=made.key.key_id)
+            created = await memory.call("CreateKey", name="ci", user="bob")
+            await memory.call("UpdateKey", key_id=created.key.key_id, runs_max=2)
+            await memory.call("RevokeKey", key_id=created.key.key_id)
             chat_id, run_id = await memory.begin_with(approval("g1", "write"), message=SECRET)
             await memory.append(chat_id, run_id, submitted("g1", by="ada"))
             with rpc_errors():
@@ -73,8 +73,8 @@ async def test_what_is_done_is_a_line_with_who_and_nothing_that_was_said(serve: 
     assert verifier.finish().problem == ""
 
 
-async def test_a_tenants_log_is_its_admins(memory: Memory) -> None:
-    await make_deeds(memory)
+async def test_a_tenants_log_is_readable_by_its_admins_only(memory: Memory) -> None:
+    await add_audit_lines(memory)
     await memory.call("RecordAudit", event="sign_in.refused", details='{"address": "10.0.0.7", "count": 3}')
     with acting_as(EVE):
         assert await list_events(memory) == []
@@ -82,8 +82,8 @@ async def test_a_tenants_log_is_its_admins(memory: Memory) -> None:
         assert await list_events(memory) == ["sign_in.refused"]
 
 
-async def test_pages_and_filters(memory: Memory) -> None:
-    await make_deeds(memory, 5)
+async def test_lines_are_listed_by_page_and_filter(memory: Memory) -> None:
+    await add_audit_lines(memory, 5)
     await memory.call("RecordAudit", event="chat.deleted", tenant="acme")
     with acting_as(ADA):
         first = await memory.call("ListAudit", page_size=2, event="key")
@@ -101,44 +101,44 @@ async def test_pages_and_filters(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("details", ["[]", '{"a": 1.5}', '{"a": {}}', '{"seq": 1}'])
-async def test_what_is_no_details_is_refused(memory: Memory, details: str) -> None:
+async def test_invalid_details_are_rejected(memory: Memory, details: str) -> None:
     with pytest.raises(InvalidRequest):
         await memory.call("RecordAudit", event="x", tenant="acme", details=details)
 
 
 @pytest.mark.engines("postgres")
-async def test_a_log_goes_on_after_a_restart_and_two_writers_make_one_chain(serve: Serve) -> None:
+async def test_a_log_continues_after_a_restart_and_two_writers_make_one_chain(serve: Serve) -> None:
     async with serve() as memory:
-        await make_deeds(memory)
+        await add_audit_lines(memory)
     async with serve() as memory:
-        await asyncio.gather(make_deeds(memory), make_deeds(memory))
+        await asyncio.gather(add_audit_lines(memory), add_audit_lines(memory))
         with acting_as(ADA):
             report = await memory.call("VerifyAudit")
             assert (report.lines, report.first_seq, report.last_seq, report.problem) == (12, 1, 12, "")
             assert len(await export(memory, after_seq=10)) == 3
 
 
-async def test_a_follower_gets_each_line_once(memory: Memory) -> None:
-    await make_deeds(memory, 2)
+async def test_a_follower_receives_each_line_once(memory: Memory) -> None:
+    await add_audit_lines(memory, 2)
     async with asyncio.timeout(30):
         with acting_as(ADA), rpc_errors():
             lines = memory.audit.ExportAudit(audit_pb2.ExportAuditRequest(follow=True))
-            seen = [json.loads((await anext(aiter(lines))).line)["seq"] for _ in range(3)]
-            await make_deeds(memory, 2)
-            seen += [json.loads((await anext(aiter(lines))).line)["seq"] for _ in range(2)]
+            numbers = [json.loads((await anext(aiter(lines))).line)["seq"] for _ in range(3)]
+            await add_audit_lines(memory, 2)
+            numbers += [json.loads((await anext(aiter(lines))).line)["seq"] for _ in range(2)]
             lines.cancel()
-    assert seen == [1, 2, 3, 4, 5]
+    assert numbers == [1, 2, 3, 4, 5]
 
 
-async def test_a_place_that_the_log_has_not_come_to_is_refused(memory: Memory) -> None:
-    await make_deeds(memory, 2)
+async def test_exporting_after_a_line_that_does_not_exist_yet_is_rejected(memory: Memory) -> None:
+    await add_audit_lines(memory, 2)
     request = audit_pb2.ExportAuditRequest(after_seq=3, follow=True)
     with acting_as(ADA), pytest.raises(OutOfRange, match="ends with line 2"), rpc_errors():
         await anext(aiter(memory.audit.ExportAudit(request)))
 
 
 class RefusingStore:
-    """A store that refuses while it is away."""
+    """A store that refuses lines while `is_away`."""
 
     def __init__(self) -> None:
         self.is_away = False
@@ -166,7 +166,7 @@ class RefusingStore:
         pass
 
 
-async def test_a_line_that_is_refused_is_stored_later_and_before_the_next() -> None:
+async def test_a_refused_line_is_stored_later_and_before_the_next() -> None:
     store = RefusingStore()
     audit = AuditTrail(store, lambda: 7, "default")
     retrying = asyncio.create_task(audit.run_retries())
@@ -184,7 +184,7 @@ async def test_a_line_that_is_refused_is_stored_later_and_before_the_next() -> N
     ]
 
 
-async def test_what_waits_has_a_bound() -> None:
+async def test_the_number_of_waiting_lines_is_bounded() -> None:
     store = RefusingStore()
     audit = AuditTrail(store, lambda: 7, "default")
     store.is_away = True

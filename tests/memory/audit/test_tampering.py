@@ -1,4 +1,4 @@
-"""Audit logs in files that somebody changes, or whose writer is killed; and in a table with rows that are changed."""
+"""Tampering with audit logs is detected, in files and in tables, and a killed writer leaves a valid log."""
 
 import asyncio
 import errno
@@ -14,7 +14,7 @@ from headrace.hash_chain import LogReport, LogVerifier
 from services.memory.storage.files.audit import SEGMENT_LINES_MAX, Segments
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
-from tests.support.memory.audit import ADA, make_deeds
+from tests.support.memory.audit import ADA, add_audit_lines
 from tests.support.memory.engines import Files, Kept, Serve, Tables, open_engine
 from tests.support.postgresql import connected, needs_postgres
 
@@ -46,7 +46,7 @@ CASES: dict[str, tuple[Change, str]] = {
 
 
 async def change_log(kept: Files | Tables, change: Change) -> None:
-    """Do something to the one log that a store has."""
+    """Change the only log of a store."""
     if isinstance(kept, Files):
         (log,) = (kept.folder / "audit").glob("*/*.jsonl")
         log.write_bytes(b"".join(line + b"\n" for line in change(log.read_bytes().splitlines())))
@@ -61,30 +61,30 @@ async def change_log(kept: Files | Tables, change: Change) -> None:
 
 @pytest.mark.engines("postgres")
 @pytest.mark.parametrize("case", CASES)
-async def test_whatever_is_done_to_a_log_is_named(kept: Kept, case: str) -> None:
+async def test_verify_names_the_line_that_was_tampered_with(kept: Kept, case: str) -> None:
     change, place = CASES[case]
     assert isinstance(kept, Files | Tables)
     async with kept.memory() as memory:
-        await make_deeds(memory)
+        await add_audit_lines(memory)
         await change_log(kept, change)
         report = await memory.call_as(ADA, "VerifyAudit")
     assert re.search(place, report.problem), report.problem
 
 
-async def test_what_a_kill_has_cut_of_a_line_goes_and_the_chain_goes_on(serve: Serve, folder: Path) -> None:
+async def test_a_line_cut_by_a_kill_is_dropped_and_the_chain_continues(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
-        await make_deeds(memory)
+        await add_audit_lines(memory)
     (log,) = (folder / "audit").glob("*/*.jsonl")
     whole = log.read_bytes()
     log.write_bytes(whole + b'{"seq": 5, "at"')
     async with serve() as memory:
-        await make_deeds(memory)
+        await add_audit_lines(memory)
         report = await memory.call_as(ADA, "VerifyAudit")
     assert (report.lines, report.problem) == (8, "")
     assert log.read_bytes().startswith(whole)
 
 
-async def test_a_writer_that_is_killed_again_and_again_leaves_a_chain_that_verifies(serve: Serve, folder: Path) -> None:
+async def test_a_writer_killed_repeatedly_leaves_a_chain_that_verifies(serve: Serve, folder: Path) -> None:
     acknowledged = 0
     for _ in range(3):
         program = await asyncio.create_subprocess_exec(
@@ -106,7 +106,7 @@ async def test_a_writer_that_is_killed_again_and_again_leaves_a_chain_that_verif
 
 
 @pytest.mark.parametrize("failing", range(1, 7))
-def test_a_line_that_the_disk_did_not_take_is_not_there_twice(tmp_path: Path, failing: int) -> None:
+def test_a_line_that_failed_to_sync_is_not_stored_twice(tmp_path: Path, failing: int) -> None:
     syncs = 0
 
     def sync(fd: int) -> None:
@@ -128,7 +128,7 @@ def test_a_line_that_the_disk_did_not_take_is_not_there_twice(tmp_path: Path, fa
         assert (report.lines, report.last_seq, report.problem) == (4, 4, "")
 
 
-def test_a_file_that_was_made_and_nothing_more_hides_no_line(tmp_path: Path) -> None:
+def test_an_empty_segment_file_hides_no_line(tmp_path: Path) -> None:
     log = Segments(tmp_path, lines_max=2)
     for at in range(2):
         log.append([{"at": at, "event": "key.made"}])
@@ -140,7 +140,7 @@ def test_a_file_that_was_made_and_nothing_more_hides_no_line(tmp_path: Path) -> 
     assert verify(lines, log.head).problem == ""
 
 
-def test_what_is_older_goes_in_whole_files_and_the_log_says_so(tmp_path: Path) -> None:
+def test_old_lines_are_deleted_in_whole_segments_and_the_log_still_verifies(tmp_path: Path) -> None:
     log = Segments(tmp_path, lines_max=2)
     for at in range(7):
         log.append([{"at": at, "event": "key.made"}])
@@ -154,7 +154,7 @@ def test_what_is_older_goes_in_whole_files_and_the_log_says_so(tmp_path: Path) -
     assert report.problem == "the lines before number 6 are missing"
 
 
-async def test_a_tenants_harmed_log_keeps_no_other(tmp_path: Path) -> None:
+async def test_a_damaged_log_of_one_tenant_does_not_stop_the_deletion_in_others(tmp_path: Path) -> None:
     async with open_engine(Files(tmp_path)) as engine:
         store = engine.audit.store
         await store.append("acme", [{"at": 1, "event": "key.made"}] * SEGMENT_LINES_MAX)
@@ -166,7 +166,7 @@ async def test_a_tenants_harmed_log_keeps_no_other(tmp_path: Path) -> None:
 
 
 @needs_postgres
-async def test_rows_that_are_older_go_and_the_log_says_so(database_url: str) -> None:
+async def test_old_rows_are_deleted_and_the_log_still_verifies(database_url: str) -> None:
     async with open_postgres(database_url, Limits(4, 10.0)) as engine:
         for tenant, times in (("acme", (0, 1, 2, 3, 4, 1, 5)), ("old", (0, 1)), ("new", (4, 5))):
             for at in times:

@@ -1,4 +1,4 @@
-"""A service whose summaries are written by a script."""
+"""A memory service whose summaries come from a scripted summariser."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.support.memory.writing import Memory
 
 @pytest.fixture
 def summariser() -> Summariser:
-    """Writes SUMMARY, unless a test has it answer something else."""
+    """Writes SUMMARY, unless a test sets other answers."""
     return Summariser(SUMMARY)
 
 

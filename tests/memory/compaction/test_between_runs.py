@@ -1,4 +1,4 @@
-"""Compactions between runs: whatever becomes of one, its calls are charged, and history says that it was made."""
+"""Compactions between runs: their model calls are always charged, and the history shows each compaction."""
 
 import asyncio
 from pathlib import Path
@@ -35,12 +35,13 @@ async def end_run(memory: Memory, chat_id: str, run_id: str) -> None:
 
 
 async def compact_between(memory: Memory, chat_id: str, run_id: str) -> str:
-    done = await compact(memory, chat_id, run_id, summary_only=True)
-    return done.kinds[-1]
+    compaction = await compact(memory, chat_id, run_id, summary_only=True)
+    return compaction.kinds[-1]
 
 
-async def spent_between(memory: Memory, chat_id: str) -> tuple[int, int]:
-    """Model calls and input tokens that are of no run, by the chat's window, whose sum is the store's."""
+async def load_usage_between_runs(memory: Memory, chat_id: str) -> tuple[int, int]:
+    """Return the model calls and input tokens that belong to no run, after comparing the chat's total with the
+    store's."""
     _, run_id = await memory.begin("and now", chat_id)
     request = memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, with_parts=True)
     window = await memory.stub.LoadContext(request)
@@ -62,17 +63,17 @@ LONG = write_summary(" ".join(map(str, range(3000))))
         pytest.param([SUMMARY], 1, id="done"),
     ],
 )
-async def test_calls_are_charged_whatever_becomes_of_them(folder: Path, answers: list[Answer], calls: int) -> None:
+async def test_compaction_calls_are_charged_even_when_it_fails(folder: Path, answers: list[Answer], calls: int) -> None:
     async with summarising(folder, Summariser(*answers)) as memory:
         chat_id, run_id = await converse(memory)
         await end_run(memory, chat_id, run_id)
         kind = await compact_between(memory, chat_id, run_id)
-        spent = await spent_between(memory, chat_id)
+        usage = await load_usage_between_runs(memory, chat_id)
     assert kind == ("complete" if answers == [SUMMARY] else "fail")
-    assert spent[1] == calls * COST.input_tokens
+    assert usage[1] == calls * COST.input_tokens
 
 
-async def test_a_summary_that_nobody_waits_for_any_more_is_charged_by_an_estimate(folder: Path) -> None:
+async def test_a_summary_whose_caller_has_left_is_charged_by_an_estimate(folder: Path) -> None:
     summariser = Summariser(Slow(SUMMARY, 40))
     async with summarising(folder, summariser) as memory:
         chat_id, run_id = await converse(memory)
@@ -81,12 +82,12 @@ async def test_a_summary_that_nobody_waits_for_any_more_is_charged_by_an_estimat
         await asyncio.sleep(20)
         task.cancel()
         await wait_until(lambda: lines_of(folder, chat_id)[-1]["_type"] == "compact_boundary")
-        calls, tokens = await spent_between(memory, chat_id)
+        calls, tokens = await load_usage_between_runs(memory, chat_id)
     assert calls == 1
     assert tokens > 1_000
 
 
-async def test_a_summary_that_comes_too_late_is_charged_and_does_not_harm_the_other(
+async def test_a_summary_that_arrives_too_late_is_charged_and_does_not_harm_the_other(
     memory: Memory, summariser: Summariser
 ) -> None:
     chat_id, run_id = await converse(memory)
@@ -96,10 +97,12 @@ async def test_a_summary_that_comes_too_late_is_charged_and_does_not_harm_the_ot
     await wait_until(lambda: summariser.open == 2)
     summariser.gate.set()
     assert sorted(await asyncio.gather(*both)) == ["complete", "fail"]
-    assert await spent_between(memory, chat_id) == (2, 2 * COST.input_tokens)
+    assert await load_usage_between_runs(memory, chat_id) == (2, 2 * COST.input_tokens)
 
 
-async def test_a_failed_one_does_not_stop_one_that_is_under_way(memory: Memory, summariser: Summariser) -> None:
+async def test_a_failed_compaction_does_not_stop_another_that_is_in_progress(
+    memory: Memory, summariser: Summariser
+) -> None:
     summariser.answers = [REFUSAL]
     chat_id, first = await converse(memory)
     await end_run(memory, chat_id, first)
@@ -115,14 +118,14 @@ async def test_a_failed_one_does_not_stop_one_that_is_under_way(memory: Memory, 
     assert (await between, (await own).kinds[-1]) in {("fail", "complete"), ("complete", "fail")}
 
 
-async def test_a_run_that_goes_on_is_charged_by_its_own_lines_alone(memory: Memory, summariser: Summariser) -> None:
+async def test_compaction_during_a_run_is_charged_to_that_run_alone(memory: Memory, summariser: Summariser) -> None:
     summariser.answers = [REFUSAL]
     chat_id, run_id = await converse(memory)
     await compact(memory, chat_id, run_id, summary_only=True)
-    assert await spent_between(memory, chat_id) == (0, 0)
+    assert await load_usage_between_runs(memory, chat_id) == (0, 0)
 
 
-def kinds(events: list[agent_pb2.AgentDelta]) -> list[str]:
+def list_kinds(events: list[agent_pb2.AgentDelta]) -> list[str]:
     wanted = ("request_query", "run_complete", "compaction_complete", "compaction_fail")
     return [kind for event in events if (kind := str(event.WhichOneof("payload"))) in wanted]
 
@@ -132,19 +135,19 @@ async def test_history_has_each_compaction_between_the_runs(memory: Memory, summ
     chat_id, run_id = await converse(memory, 10)
     await end_run(memory, chat_id, run_id)
     await compact_between(memory, chat_id, run_id)
-    done = await compact(memory, chat_id, run_id, summary_only=True)
+    compaction = await compact(memory, chat_id, run_id, summary_only=True)
     await memory.append(chat_id, "11111111-1111-4111-8111-111111111111", query_line("later"), run_line())
     events = list((await memory.chat(chat_id=chat_id)).events)
     run = ["request_query", "run_complete"]
-    assert kinds(events) == [*run * 11, "compaction_fail", "compaction_complete", *run]
+    assert list_kinds(events) == [*run * 11, "compaction_fail", "compaction_complete", *run]
     (event,) = [event for event in events if event.HasField("compaction_complete")]
-    assert event.compaction_complete == done.last
+    assert event.compaction_complete == compaction.last
     assert event.seq == 0
     assert event.timestamp > 0
     (failed,) = [event.compaction_fail for event in events if event.HasField("compaction_fail")]
     assert (failed.chat_id, failed.reason) == (chat_id, "INCOMPLETE_SUMMARY")
     of_run = await memory.call("GetChat", chat_id=chat_id, run_id=run_id)
-    assert kinds(of_run.events) == run
+    assert list_kinds(of_run.events) == run
 
 
 async def test_a_page_may_end_with_a_compaction(memory: Memory, folder: Path) -> None:
@@ -163,7 +166,7 @@ async def test_a_page_may_end_with_a_compaction(memory: Memory, folder: Path) ->
         assert list(page.events) == whole[: end + 1]
 
 
-async def test_a_watched_chat_tells_its_runs_and_the_compactions_between_them_in_order(
+async def test_watching_a_chat_yields_runs_and_the_compactions_between_them_in_order(
     memory: Memory, summariser: Summariser
 ) -> None:
     summariser.answers = [SUMMARY]
@@ -172,9 +175,9 @@ async def test_a_watched_chat_tells_its_runs_and_the_compactions_between_them_in
     async with reading(memory.stub.WatchChat(memory_pb2.WatchChatRequest(chat_id=chat_id))) as items:
         runs = [await anext(items) for _ in range(11)]
         assert runs[-1].run_id == run_id
-        done = await compact(memory, chat_id, run_id, summary_only=True)
+        outcome = await compact(memory, chat_id, run_id, summary_only=True)
         compaction = await anext(items)
-        assert compaction.event.compaction_complete == done.last
+        assert compaction.event.compaction_complete == outcome.last
         _, next_id = await memory.begin("later", chat_id)
         later = await anext(items)
         assert later.run_id == next_id
@@ -185,8 +188,8 @@ async def test_a_watched_chat_tells_its_runs_and_the_compactions_between_them_in
         assert [await anext(items), await anext(items)] == [compaction, later]
 
 
-async def test_the_tokens_after_are_those_of_the_next_question(folder: Path) -> None:
-    """What the run had whole is shortened by then, and its thoughts and pictures are gone."""
+async def test_post_tokens_are_those_of_the_next_request(folder: Path) -> None:
+    """By then the run's full tool results are shortened, and its reasoning and images are gone."""
     async with summarising(folder, Summariser(SUMMARY)) as memory:
         chat_id, run_id = await converse(memory, 20)
         work = [
@@ -195,9 +198,9 @@ async def test_the_tokens_after_are_those_of_the_next_question(folder: Path) -> 
         ]
         await memory.append(chat_id, run_id, *work)
         await end_run(memory, chat_id, run_id)
-        done = (await compact(memory, chat_id, run_id, summary_only=True)).last
+        compaction = (await compact(memory, chat_id, run_id, summary_only=True)).last
         _, run_id = await memory.begin("and now", chat_id)
         request = memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, limits=LIMITS)
-        shown = await memory.stub.LoadContext(request)
-    question = count_request(shown.messages[-1:], (), "o200k_base") - count_request((), (), "o200k_base")
-    assert done.post_tokens == shown.tokens - question
+        window = await memory.stub.LoadContext(request)
+    question = count_request(window.messages[-1:], (), "o200k_base") - count_request((), (), "o200k_base")
+    assert compaction.post_tokens == window.tokens - question

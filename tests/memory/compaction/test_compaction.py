@@ -1,4 +1,4 @@
-"""Compaction over real services: what it asks a model, what it keeps, what it leaves when anything fails."""
+"""Compaction over real services: what it requests from a model, what it keeps, and what remains after a failure."""
 
 from pathlib import Path
 
@@ -26,19 +26,19 @@ from tests.support.memory.writing import Memory, event_line, new_id, query_line,
 from tests.support.summaries import write_summary
 
 
-async def test_the_view_becomes_summary_and_retained(folder: Path) -> None:
+async def test_compaction_replaces_old_messages_with_a_summary_and_retains_the_newest(folder: Path) -> None:
     summariser = Summariser(SUMMARY)
     async with summarising(folder, summariser) as memory:
         chat_id, run_id = await converse(memory)
         before = await memory.context(chat_id, run_id, system="You are")
-        done = await compact(memory, chat_id, run_id, system="You are", turn=1)
+        compaction = await compact(memory, chat_id, run_id, system="You are", turn=1)
         after = await memory.context(chat_id, run_id, system="You are")
-    assert done.kinds == ["start", "usage", "complete"]
-    assert done.usage == [COST]
-    assert done.start == agent_pb2.CompactionStart(
-        chat_id=chat_id, trigger="auto", pre_tokens=done.last.pre_tokens, turn=1
+    assert compaction.kinds == ["start", "usage", "complete"]
+    assert compaction.usage == [COST]
+    assert compaction.start == agent_pb2.CompactionStart(
+        chat_id=chat_id, trigger="auto", pre_tokens=compaction.last.pre_tokens, turn=1
     )
-    assert done.last.post_tokens < 0.4 * done.last.pre_tokens
+    assert compaction.last.post_tokens < 0.4 * compaction.last.pre_tokens
     assert "They spoke of the weather." in text_of(after[1])
     assert "question 0" in text_of(after[1]), "the goal is pinned"
     # 41 messages: the last 20 % are 9, and a cut never parts a call from its result.
@@ -48,16 +48,16 @@ async def test_the_view_becomes_summary_and_retained(folder: Path) -> None:
         assert await memory.context(chat_id, run_id, system="You are") == after
 
 
-async def test_the_two_lines_stand_in_the_log_as_the_format_says(memory: Memory, folder: Path) -> None:
+async def test_the_log_gets_a_boundary_line_and_a_summary_line(memory: Memory, folder: Path) -> None:
     chat_id, run_id = await converse(memory)
-    done = await compact(memory, chat_id, run_id)
+    compaction = await compact(memory, chat_id, run_id)
     *_, boundary, summary = lines_of(folder, chat_id)
     metadata = boundary.pop("compactMetadata")
     assert metadata.pop("receipt")["firstLine"] == 1
     assert metadata == {
         "trigger": "auto",
-        "preTokens": done.last.pre_tokens,
-        "postTokens": done.last.post_tokens,
+        "preTokens": compaction.last.pre_tokens,
+        "postTokens": compaction.last.post_tokens,
         "filesIncluded": [],
         "strategy": "summary",
     }
@@ -75,7 +75,7 @@ async def test_the_two_lines_stand_in_the_log_as_the_format_says(memory: Memory,
     assert summary["logicalParentUuid"] == last_step["uuid"]
 
 
-async def test_the_request_goes_on_from_the_contexts_own(memory: Memory, summariser: Summariser) -> None:
+async def test_the_summary_request_extends_the_contexts_own_messages(memory: Memory, summariser: Summariser) -> None:
     tools = [llm_pb2.ToolSchema(name="weather", parameters="{}")]
     chat_id, run_id = await converse(memory, 3)
     before = await memory.context(chat_id, run_id, system="You are")
@@ -92,13 +92,13 @@ async def test_the_request_goes_on_from_the_contexts_own(memory: Memory, summari
     assert "<summary>" in text_of(request.messages[-1])
 
 
-async def test_each_request_is_cut_to_the_summarisers_window(memory: Memory, summariser: Summariser) -> None:
+async def test_each_request_fits_into_the_summarisers_window(memory: Memory, summariser: Summariser) -> None:
     small = limits(2_000, 400, "gpt-4o-mini", "q")
     chat_id, run_id = await converse(memory, 30)
-    done = await compact(memory, chat_id, run_id, summary_model=small)
+    compaction = await compact(memory, chat_id, run_id, summary_model=small)
     counted = await memory.call("LoadContext", chat_id=chat_id, run_id=run_id, limits=LIMITS)
-    assert done.kinds[-1] == "complete"
-    assert counted.tokens == done.last.post_tokens
+    assert compaction.kinds[-1] == "complete"
+    assert counted.tokens == compaction.last.post_tokens
     assert len(summariser.requests) > 1
     for request in summariser.requests:
         assert (request.provider_key, request.model) == ("q", "gpt-4o-mini")
@@ -106,14 +106,14 @@ async def test_each_request_is_cut_to_the_summarisers_window(memory: Memory, sum
         check_paired(request.messages)
 
 
-async def test_without_a_gateway_the_conversation_goes_on(serve: Serve) -> None:
+async def test_without_a_gateway_compaction_falls_back_and_the_conversation_continues(serve: Serve) -> None:
     async with serve() as memory:
         chat_id, run_id = await converse(memory)
-        done = await compact(memory, chat_id, run_id)
-        assert (done.kinds, done.last.reason) == (["start", "fallback"], "PROVIDER_UNAVAILABLE")
+        compaction = await compact(memory, chat_id, run_id)
+        assert (compaction.kinds, compaction.last.reason) == (["start", "fallback"], "PROVIDER_UNAVAILABLE")
 
 
-async def test_a_fallback_keeps_the_former_summary(memory: Memory, summariser: Summariser) -> None:
+async def test_a_fallback_keeps_the_previous_summary(memory: Memory, summariser: Summariser) -> None:
     summariser.answers = [SUMMARY, Overloaded("no")]
     chat_id, run_id = await converse(memory)
     assert (await compact(memory, chat_id, run_id)).kinds[-1] == "complete"
@@ -125,7 +125,7 @@ async def test_a_fallback_keeps_the_former_summary(memory: Memory, summariser: S
     assert text_of(after[1]) == "the last question", "it is being answered"
 
 
-async def test_two_compactions_are_as_good_as_the_last(folder: Path) -> None:
+async def test_a_second_compaction_replaces_the_first_summary(folder: Path) -> None:
     second = write_summary("The second.")
     summariser = Summariser(SUMMARY, second)
     async with summarising(folder, summariser) as memory:
@@ -134,9 +134,9 @@ async def test_two_compactions_are_as_good_as_the_last(folder: Path) -> None:
         between = await memory.context(chat_id, run_id)
         await work(memory, chat_id, run_id, 10)
         before = await memory.context(chat_id, run_id)
-        done = await compact(memory, chat_id, run_id)
+        compaction = await compact(memory, chat_id, run_id)
         after = await memory.context(chat_id, run_id)
-    assert done.kinds[-1] == "complete"
+    assert compaction.kinds[-1] == "complete"
     assert list(summariser.requests[1].messages[:-1]) == before
     assert "They spoke of the weather." in text_of(between[0])
     assert "The second." in text_of(after[0])
@@ -147,7 +147,7 @@ async def test_two_compactions_are_as_good_as_the_last(folder: Path) -> None:
         assert await memory.context(chat_id, run_id) == after
 
 
-async def test_later_runs_begin_with_summary_and_retained(folder: Path) -> None:
+async def test_later_runs_start_with_the_summary_and_the_retained_messages(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY), chat_k=1) as memory:
         chat_id, run_id = await converse(memory)
         await compact(memory, chat_id, run_id)
@@ -162,7 +162,7 @@ async def test_later_runs_begin_with_summary_and_retained(folder: Path) -> None:
     ]  # fmt: skip
 
 
-async def test_a_run_before_the_one_that_compacted_sees_all(memory: Memory) -> None:
+async def test_an_earlier_run_than_the_compacting_one_keeps_its_whole_context(memory: Memory) -> None:
     chat_id, first = await converse(memory)
     before = await memory.context(chat_id, first)
     _, second = await memory.begin("waits", chat_id)
@@ -170,22 +170,22 @@ async def test_a_run_before_the_one_that_compacted_sees_all(memory: Memory) -> N
     assert await memory.context(chat_id, first) == before
 
 
-async def test_a_sub_agents_context_is_compacted_apart(memory: Memory) -> None:
+async def test_the_context_of_a_sub_agent_is_compacted_separately(memory: Memory) -> None:
     own = {"context_id": "subagent-00000001"}
     chat_id, run_id = await memory.begin_with(step_line(user("the task"), **own), message="main")
     await work(memory, chat_id, run_id, 20, **own)
     main = await memory.context(chat_id, run_id)
     before = await memory.context(chat_id, run_id, **own)
-    done = await compact(memory, chat_id, run_id, **own)
+    compaction = await compact(memory, chat_id, run_id, **own)
     after = await memory.context(chat_id, run_id, **own)
-    assert done.kinds[-1] == "complete"
+    assert compaction.kinds[-1] == "complete"
     assert await memory.context(chat_id, run_id) == main
     assert text_of(after[1]) == "the task"
     # 41 messages: 9 of them are four and a half pairs.
     assert after[2:] == before[-10:]
 
 
-async def test_a_long_run_keeps_the_message_that_it_answers(memory: Memory) -> None:
+async def test_a_long_run_retains_the_message_it_answers(memory: Memory) -> None:
     steer = event_line(request_steer=agent_pb2.RequestSteer(message="and this"))
     chat_id, run_id = await memory.begin_with(steer, step_line(user("and this")), message="the goal")
     await work(memory, chat_id, run_id, 30)
@@ -195,20 +195,23 @@ async def test_a_long_run_keeps_the_message_that_it_answers(memory: Memory) -> N
     assert "Intent:\n- and this\n\nFirst request:\n- the goal" in text_of(after[0])
 
 
-async def test_a_changed_goal_is_a_changed_goal(memory: Memory) -> None:
-    """The last message of the user is the goal, and the first is told as that."""
+async def test_the_summary_names_the_latest_goal_and_the_first_request(memory: Memory) -> None:
+    """The user's last message is the goal; the first is quoted as the first request."""
     chat_id, run_id = await memory.begin_with(step_line(content("Which one?")), run_line(), message="Build a boat.")
     _, run_id = await memory.begin("Forget the boat, build a kite.", chat_id)
     await work(memory, chat_id, run_id, 30)
     await memory.append(chat_id, run_id, step_line(content("Done.", msg_id=new_id())), run_line())
-    done = await compact(memory, chat_id, run_id)
+    compaction = await compact(memory, chat_id, run_id)
     _, run_id = await memory.begin("Thanks.", chat_id)
     (summary, *_) = await memory.context(chat_id, run_id)
     assert "Intent:\n- Forget the boat, build a kite." in text_of(summary)
-    assert list(done.last.receipt.pinned) == ["Intent: Forget the boat, build a kite.", "First request: Build a boat."]
+    assert list(compaction.last.receipt.pinned) == [
+        "Intent: Forget the boat, build a kite.",
+        "First request: Build a boat.",
+    ]
 
 
-async def test_what_is_open_is_pinned(memory: Memory) -> None:
+async def test_open_tasks_calls_approvals_and_todos_are_pinned(memory: Memory) -> None:
     chat_id, run_id = await memory.begin_with(*say_more(20), message="the goal")
     todos = '{"todos": [{"content": "buy milk", "status": "pending", "id": "1"}]}'
     await memory.call("UpdateState", chat_id=chat_id, state=todos)
@@ -231,7 +234,7 @@ async def test_what_is_open_is_pinned(memory: Memory) -> None:
         memory_pb2.LogLine(event=elsewhere),
     )
     await compact(memory, chat_id, run_id)
-    summary, asked, *rest = await memory.context(chat_id, run_id)
+    summary, question, *others = await memory.context(chat_id, run_id)
     text = text_of(summary)
     assert "- 00000002: is open (init)" in text
     assert "is done" not in text
@@ -240,18 +243,18 @@ async def test_what_is_open_is_pinned(memory: Memory) -> None:
     assert "a2" not in text
     assert "of a sub-agent" not in text
     assert "Todos:\n- [pending] buy milk" in text
-    assert text_of(asked) == "the goal"
-    check_paired(rest)
+    assert text_of(question) == "the goal"
+    check_paired(others)
 
 
-async def test_the_summariser_is_shown_images(memory: Memory, summariser: Summariser) -> None:
+async def test_the_summariser_receives_images(memory: Memory, summariser: Summariser) -> None:
     chat_id, run_id = await converse(memory)
     await memory.append(chat_id, run_id, step_line(user("look", PICTURE)))
     await compact(memory, chat_id, run_id)
     assert summariser.requests[0].messages[-2].content[1].image.data == b"\x89PNG"
 
 
-async def test_files_go_into_the_request_and_what_fits_of_them_into_the_summary(
+async def test_files_are_sent_to_the_summariser_and_included_in_the_summary_as_far_as_they_fit(
     memory: Memory, summariser: Summariser
 ) -> None:
     files = [
@@ -260,37 +263,39 @@ async def test_files_go_into_the_request_and_what_fits_of_them_into_the_summary(
         memory_pb2.ContextFile(path="long.txt", text="\n".join(map(str, range(1500)))),
     ]
     chat_id, run_id = await converse(memory)
-    done = await compact(memory, chat_id, run_id, files=files)
+    compaction = await compact(memory, chat_id, run_id, files=files)
     (summary, *_) = await memory.context(chat_id, run_id)
-    asked = text_of(summariser.requests[0].messages[-1])
-    assert "[File: big.txt]" in asked
-    assert "\n999\n[500 more lines: read_file with firstLine 1001 shows them]" in asked
+    prompt = text_of(summariser.requests[0].messages[-1])
+    assert "[File: big.txt]" in prompt
+    assert "\n999\n[500 more lines: read_file with firstLine 1001 shows them]" in prompt
     assert "[File: small.py]\nx = 1\n[7 more lines: read_file with firstLine 2 shows them]" in text_of(summary)
     assert "[File: big.txt]\n[1 more lines:" in text_of(summary)
     assert "[File: long.txt]\n0\n1\n2\n" in text_of(summary)
-    assert list(done.last.files_included) == ["small.py", "long.txt"]
+    assert list(compaction.last.files_included) == ["small.py", "long.txt"]
 
 
-async def test_with_nothing_to_gain_nothing_changes_and_nobody_is_asked(
+async def test_a_chat_with_nothing_to_compact_is_unchanged_and_no_model_is_called(
     memory: Memory, summariser: Summariser, folder: Path
 ) -> None:
     chat_id, run_id = await memory.begin("hi")
-    done = await compact(memory, chat_id, run_id, trigger="manual")
-    assert (done.kinds, done.last.reason) == (["start", "fail"], "NOTHING_TO_COMPACT")
+    compaction = await compact(memory, chat_id, run_id, trigger="manual")
+    assert (compaction.kinds, compaction.last.reason) == (["start", "fail"], "NOTHING_TO_COMPACT")
     assert not summariser.requests
     assert len(lines_of(folder, chat_id)) == 1
 
 
-async def test_a_small_chat_is_not_made_larger(memory: Memory, summariser: Summariser, folder: Path) -> None:
+async def test_a_compaction_that_would_enlarge_a_small_chat_is_rejected(
+    memory: Memory, summariser: Summariser, folder: Path
+) -> None:
     summariser.answers = [write_summary(" ".join(map(str, range(200))))]
     chat_id, run_id = await memory.begin("hi")
     await memory.append(chat_id, run_id, step_line(content("hello"), content("there", msg_id="m_00000002")))
-    done = await compact(memory, chat_id, run_id, trigger="manual")
-    assert (done.kinds, done.last.reason) == (["start", "usage", "fail"], "NOTHING_TO_COMPACT")
+    compaction = await compact(memory, chat_id, run_id, trigger="manual")
+    assert (compaction.kinds, compaction.last.reason) == (["start", "usage", "fail"], "NOTHING_TO_COMPACT")
     assert len(lines_of(folder, chat_id)) == 2
 
 
-async def test_a_stale_owner_changes_nothing(memory: Memory) -> None:
+async def test_a_stale_owner_cannot_compact(memory: Memory) -> None:
     chat_id, run_id = await converse(memory)
     await memory.append(chat_id, run_id, step_line(content("taken over")), generation=2)
     before = await memory.context(chat_id, run_id)
@@ -299,26 +304,26 @@ async def test_a_stale_owner_changes_nothing(memory: Memory) -> None:
     assert await memory.context(chat_id, run_id) == before
 
 
-async def test_by_hand_the_command_itself_is_no_message(memory: Memory) -> None:
+async def test_the_compact_command_is_not_part_of_the_conversation(memory: Memory) -> None:
     chat_id, run_id = await converse(memory)
     await memory.append(chat_id, run_id, step_line(content("Yes.")), run_line())
     _, run_id = await memory.begin("/compact", chat_id)
-    done = await compact(memory, chat_id, run_id, trigger="manual")
+    compaction = await compact(memory, chat_id, run_id, trigger="manual")
     await memory.append(chat_id, run_id, run_line())
     _, run_id = await memory.begin("go on", chat_id)
     after = await memory.context(chat_id, run_id)
-    assert done.last.trigger == "manual"
+    assert compaction.last.trigger == "manual"
     assert to_tuples(after)[-3:] == [("user", "the last question"), ("assistant", "Yes."), ("user", "go on")]
 
 
-async def test_three_failures_in_a_row_open_the_breaker_of_the_run(memory: Memory, summariser: Summariser) -> None:
+async def test_three_failures_in_a_row_open_the_runs_circuit_breaker(memory: Memory, summariser: Summariser) -> None:
     summariser.answers = [Overloaded("no")]
     chat_id, run_id = await memory.begin("goal")
     reasons: list[str] = []
     for _ in range(4):
         await memory.append(chat_id, run_id, *say_more(30))
-        done = await compact(memory, chat_id, run_id)
-        reasons.append(f"{done.kinds[-1]} {done.last.reason}")
+        compaction = await compact(memory, chat_id, run_id)
+        reasons.append(f"{compaction.kinds[-1]} {compaction.last.reason}")
     assert reasons == ["fallback OVERLOADED"] * 3 + ["fail TOO_MANY_FAILURES"]
     by_hand = await compact(memory, chat_id, run_id, trigger="manual")
     assert by_hand.kinds[-1] == "fallback"
@@ -327,7 +332,9 @@ async def test_three_failures_in_a_row_open_the_breaker_of_the_run(memory: Memor
     assert (await compact(memory, chat_id, next_run)).kinds[-1] == "fallback"
 
 
-async def test_what_has_gained_little_is_not_due_again_before_it_grows(memory: Memory, summariser: Summariser) -> None:
+async def test_after_a_small_gain_compaction_is_not_due_before_the_context_grows(
+    memory: Memory, summariser: Summariser
+) -> None:
     tight = limits(1_500, 100)
     # Nearly as long as what it replaces.
     summariser.answers = [write_summary(" ".join(map(str, range(45))))]
@@ -338,9 +345,9 @@ async def test_what_has_gained_little_is_not_due_again_before_it_grows(memory: M
 
     await memory.append(chat_id, run_id, *say_more(7))
     assert await is_due()
-    done = await compact(memory, chat_id, run_id, limits=tight)
-    assert done.kinds[-1] == "complete"
-    assert done.last.post_tokens > 0.9 * done.last.pre_tokens
+    compaction = await compact(memory, chat_id, run_id, limits=tight)
+    assert compaction.kinds[-1] == "complete"
+    assert compaction.last.post_tokens > 0.9 * compaction.last.pre_tokens
     await memory.append(chat_id, run_id, *say_more(1))
     assert not await is_due()
     await memory.append(chat_id, run_id, *say_more(3))

@@ -1,5 +1,5 @@
-"""Whatever is appended, cancelled, asked, compacted, reverted, rolled back, forked and deleted in whatever order: the
-next request is valid, and a restart changes nothing of it.
+"""After any order of appends, cancels, questions, compactions, reverts, rollbacks, forks and deletions the next request
+is valid, and a restart does not change it.
 """
 
 import tempfile
@@ -40,7 +40,7 @@ async def test_any_order_of_events_leaves_valid_requests(lives: list[list[Any]])
     before: list[list[llm_pb2.Message]] = []
     chat: Chat | None = None
     with tempfile.TemporaryDirectory() as name:
-        for happened in [*lives, []]:
+        for life_events in [*lives, []]:
             async with summarising(Path(name), summariser, chat_k=UNBOUNDED.runs_max) as memory:
                 if chat is None:
                     chat = Chat(memory, summariser)
@@ -49,7 +49,7 @@ async def test_any_order_of_events_leaves_valid_requests(lives: list[list[Any]])
                 else:
                     chat.memory = memory
                     assert await chat.contexts() == before, "a restart changes nothing"
-                for event in happened:
+                for event in life_events:
                     await chat.meet(*event)
                     for context in await chat.contexts():
                         check_paired(context)
@@ -58,7 +58,7 @@ async def test_any_order_of_events_leaves_valid_requests(lives: list[list[Any]])
 
 
 async def grow(memory: Memory, chat_id: str, run_id: str, steps: list[list[memory_pb2.LogMessage]]) -> None:
-    """Append `steps`, and so much more that there is something to compact."""
+    """Append `steps` and enough other messages that there is something to compact."""
     await memory.append(chat_id, run_id, step_line(content("word " * 600, msg_id=new_id())))
     for messages in steps:
         await memory.append(chat_id, run_id, step_line(*messages))
@@ -67,7 +67,7 @@ async def grow(memory: Memory, chat_id: str, run_id: str, steps: list[list[memor
 
 @settings(max_examples=examples(12))
 @given(st.lists(st.lists(log_messages, min_size=1, max_size=4), min_size=10, max_size=20), st.integers(1, 2))
-async def test_after_a_crash_between_the_two_lines_it_is_as_if_nobody_had_compacted(
+async def test_after_a_crash_between_the_two_lines_the_context_is_uncompacted(
     steps: list[list[memory_pb2.LogMessage]], times: int
 ) -> None:
     summariser = Summariser(SUMMARY)
@@ -81,17 +81,17 @@ async def test_after_a_crash_between_the_two_lines_it_is_as_if_nobody_had_compac
                 assert (await compact(memory, chat_id, run_id, limits=LIMITS)).kinds[-1] == "complete"
             await grow(memory, chat_id, run_id, steps[half:])
             before, uncompacted = await memory.context(chat_id, run_id), file.read_bytes()
-            done = await compact(memory, chat_id, run_id, limits=LIMITS)
-            assume(done.kinds[-1] == "complete")  # short steps may leave nothing to gain
+            compaction = await compact(memory, chat_id, run_id, limits=LIMITS)
+            assume(compaction.kinds[-1] == "complete")  # short steps may leave nothing to gain
             after, whole = await memory.context(chat_id, run_id), file.read_bytes()
-        check_compacted(done, before, after)
+        check_compacted(compaction, before, after)
         boundary = whole.index(b"\n", len(uncompacted)) + 1
         for cut in (boundary, boundary - 1, (boundary + len(whole)) // 2, len(whole) - 1):
             file.write_bytes(whole[:cut])
             async with summarising(Path(name), summariser) as memory:
                 assert await memory.context(chat_id, run_id) == before
-                done = await compact(memory, chat_id, run_id, limits=LIMITS)
-                assert done.kinds[-1] == "complete", "it can be done again"
+                compaction = await compact(memory, chat_id, run_id, limits=LIMITS)
+                assert compaction.kinds[-1] == "complete", "it can be done again"
                 assert await memory.context(chat_id, run_id) == after
 
 

@@ -1,5 +1,5 @@
-"""What a user has asked stays in a long run's requests, whatever else stands in messages of role user since: files that
-were uploaded, and what a mode tells its model.
+"""The user's question stays in the requests of a long run, even after later messages of role user: uploaded files, and
+instructions a mode adds.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ def steer(text: str) -> memory_pb2.LogLine:
     return event_line(request_steer=agent_pb2.RequestSteer(message=text))
 
 
-SAID = {
+FOLLOW_UPS = {
     "upload": ([step_line(user(FILE))], QUESTION),
     "mode": ([step_line(user(TASK), stage="execute")], QUESTION),
     "steer": ([steer(STEER), step_line(user(STEER))], STEER),
@@ -30,29 +30,29 @@ SAID = {
 }
 
 
-async def begin(memory: Memory, said: str) -> tuple[str, str]:
+async def begin(memory: Memory, follow_up: str) -> tuple[str, str]:
     chat_id, run_id = await converse(memory, 3, QUESTION)
-    await memory.append(chat_id, run_id, *SAID[said][0])
+    await memory.append(chat_id, run_id, *FOLLOW_UPS[follow_up][0])
     await work(memory, chat_id, run_id, 40)
     return chat_id, run_id
 
 
-@pytest.mark.parametrize("said", SAID)
-async def test_the_question_stays_beside_the_summary_of_its_run(folder: Path, said: str) -> None:
+@pytest.mark.parametrize("follow_up", FOLLOW_UPS)
+async def test_the_question_is_kept_next_to_the_summary_of_its_run(folder: Path, follow_up: str) -> None:
     async with summarising(folder, Summariser(SUMMARY)) as memory:
-        chat_id, run_id = await begin(memory, said)
-        done = await compact(memory, chat_id, run_id)
-        assert done.kinds[-1] == "complete", done.last
-        summary, asked, *_ = await memory.context(chat_id, run_id)
-    wanted = SAID[said][1]
-    assert text_of(asked) == wanted
-    assert f"Intent:\n- {wanted}\n" in text_of(summary)
+        chat_id, run_id = await begin(memory, follow_up)
+        compaction = await compact(memory, chat_id, run_id)
+        assert compaction.kinds[-1] == "complete", compaction.last
+        summary, question, *_ = await memory.context(chat_id, run_id)
+    expected = FOLLOW_UPS[follow_up][1]
+    assert text_of(question) == expected
+    assert f"Intent:\n- {expected}\n" in text_of(summary)
 
 
-@pytest.mark.parametrize("said", SAID)
-async def test_the_question_stays_where_older_messages_have_no_room(memory: Memory, said: str) -> None:
-    chat_id, run_id = await begin(memory, said)
+@pytest.mark.parametrize("follow_up", FOLLOW_UPS)
+async def test_the_question_is_kept_when_older_messages_do_not_fit(memory: Memory, follow_up: str) -> None:
+    chat_id, run_id = await begin(memory, follow_up)
     long = step_line(call("long", name="look", msg_id="m_0000ffff"), result("long", "seen " * 4_000, name="look"))
     await memory.append(chat_id, run_id, long)
-    shown = await memory.context(chat_id, run_id, limits=limits(3_000, 500, "gpt-4o"))
-    assert SAID[said][1] in [text_of(message) for message in shown]
+    messages = await memory.context(chat_id, run_id, limits=limits(3_000, 500, "gpt-4o"))
+    assert FOLLOW_UPS[follow_up][1] in [text_of(message) for message in messages]

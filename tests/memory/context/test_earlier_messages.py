@@ -1,4 +1,4 @@
-"""Conversations of other programs that queries bring along: every view of them keeps roles, order and pairs."""
+"""Conversations of other programs that come with a query: every view of them keeps roles, order and pairs."""
 
 import json
 import re
@@ -26,7 +26,7 @@ BROUGHT: dict[str, Any] = {
         {"role": "tool", "tool_call_id": "b", "content": "12 °C"},
     ],
 }
-SEEN = [
+EXPECTED = [
     ("system", "You are\n\nSpeak French.\n\nBe brief."),
     ("user", "Where am I?"),
     ("assistant", "I look.", (("a-1", "{}"),)),
@@ -39,19 +39,19 @@ SEEN = [
 ]
 
 
-async def test_messages_stand_around_the_query_in_their_roles_and_are_paired(memory: Memory) -> None:
+async def test_earlier_messages_surround_the_query_in_their_roles_and_are_paired(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("How warm?", **BROUGHT)
     messages = await memory.context(chat_id, run_id, system="You are")
-    assert to_tuples(messages) == SEEN
+    assert to_tuples(messages) == EXPECTED
     check_paired(messages[1:])
     await memory.append(chat_id, run_id, step_line(call("b")), step_line(result("b", "13 °C")))
-    assert to_tuples(await memory.context(chat_id, run_id, system="You are"))[len(SEEN) :] == [
+    assert to_tuples(await memory.context(chat_id, run_id, system="You are"))[len(EXPECTED) :] == [
         ("assistant", "", (("b", "{}"),)),
         ("tool", "13 °C", "b"),
     ]
 
 
-async def test_ids_that_some_provider_refuses_have_another_form_and_stay_apart(memory: Memory) -> None:
+async def test_ids_a_provider_refuses_are_rewritten_and_stay_distinct(memory: Memory) -> None:
     given = ["a.b", "a_b", "a:b", "x" * 41, "x" * 42, "é"]
     answers = [
         {"role": "assistant", "tool_calls": [{"id": id, "name": "f", "arguments": "{}"} for id in given]},
@@ -68,18 +68,18 @@ async def test_ids_that_some_provider_refuses_have_another_form_and_stay_apart(m
     assert await memory.context(chat_id, run_id) == messages
 
 
-async def test_later_runs_see_them_and_stay_instructed(memory: Memory) -> None:
+async def test_later_runs_see_earlier_messages_and_keep_the_system_prompts(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("How warm?", **BROUGHT)
     await memory.append(chat_id, run_id, step_line(content("12.")), run_line())
     for number in range(12):
         _, run_id = await memory.begin(f"question {number}", chat_id)
-        seen = to_tuples(await memory.context(chat_id, run_id, system="You are"))
-        assert seen[0] == SEEN[0]
-        assert number or seen[1:] == [*SEEN[1:], ("assistant", "12."), ("user", "question 0")]
+        messages = to_tuples(await memory.context(chat_id, run_id, system="You are"))
+        assert messages[0] == EXPECTED[0]
+        assert number or messages[1:] == [*EXPECTED[1:], ("assistant", "12."), ("user", "question 0")]
         await memory.append(chat_id, run_id, step_line(content("yes")), run_line())
 
 
-async def test_they_are_counted_and_left_out_as_a_chats_own_messages_are(memory: Memory) -> None:
+async def test_earlier_messages_are_counted_and_omitted_like_the_chats_own(memory: Memory) -> None:
     long = [
         {"role": role, "content": f"{role} {n} " + "word " * 200} for n in range(20) for role in ("user", "assistant")
     ]
@@ -91,14 +91,14 @@ async def test_they_are_counted_and_left_out_as_a_chats_own_messages_are(memory:
     after = await load(memory, chat_id, run_id, limits=narrow)
     assert before == after
     assert after.compaction_due
-    seen = to_tuples(after.messages)
-    assert seen[0] == ("system", "Stay.")
-    assert seen[-1] == ("user", "And now?")
-    assert 3 < len(seen) < 30
-    assert seen[1][0] == "user"
+    messages = to_tuples(after.messages)
+    assert messages[0] == ("system", "Stay.")
+    assert messages[-1] == ("user", "And now?")
+    assert 3 < len(messages) < 30
+    assert messages[1][0] == "user"
 
 
-async def test_a_chats_raw_messages_have_them_in_order(memory: Memory) -> None:
+async def test_raw_messages_include_earlier_messages_in_order(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("How warm?", **BROUGHT)
     await memory.append(chat_id, run_id, step_line(content("12.")), run_line())
     raw = json.loads((await memory.chat(chat_id=chat_id, include_raw_messages=True)).raw_messages)
@@ -109,7 +109,7 @@ async def test_a_chats_raw_messages_have_them_in_order(memory: Memory) -> None:
     assert raw[6]["content"] == [{"type": "text", "text": "How warm?"}]
 
 
-async def test_an_owner_that_takes_the_run_over_has_them(memory: Memory) -> None:
+async def test_an_owner_that_takes_over_the_run_receives_the_earlier_messages(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("How warm?", **BROUGHT)
     lines = (await memory.chat(chat_id=chat_id, run_id=run_id, include_lines=True)).lines
     assert lines[0].query.query.history[2].tool_calls[0].id == "a-1"

@@ -1,4 +1,4 @@
-"""LoadContext for a run whose query is on its way: what it gives is what there is once the query is in the log."""
+"""LoadContext for a run whose query is not stored yet: it returns what it will return once the query is in the log."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ async def load_with_reminder(
 
 
 @pytest.mark.parametrize("runs", [0, 1, 3])
-async def test_it_is_told_as_if_it_were_stored(memory: Memory, runs: int) -> None:
+async def test_a_pending_query_is_loaded_as_if_it_were_stored(memory: Memory, runs: int) -> None:
     chat_id, run_id = new_id(), new_id()
     for number in range(runs):
         _, earlier = await memory.begin(f"question {number}", chat_id)
@@ -32,7 +32,7 @@ async def test_it_is_told_as_if_it_were_stored(memory: Memory, runs: int) -> Non
     assert len(after.messages) == 2 + 2 * runs
 
 
-async def test_once_it_is_stored_the_log_is_told(memory: Memory) -> None:
+async def test_a_stored_query_takes_precedence_over_the_pending_one(memory: Memory) -> None:
     chat_id, run_id = await memory.begin_with(step_line(content("and answered")), message="as it was stored")
     other = agent_pb2.QueryRequest(message="something else")
     assert await load_with_reminder(memory, chat_id, run_id, pending_query=other) == await load_with_reminder(
@@ -40,7 +40,7 @@ async def test_once_it_is_stored_the_log_is_told(memory: Memory) -> None:
     )
 
 
-async def test_it_stores_nothing(memory: Memory) -> None:
+async def test_loading_with_a_pending_query_stores_nothing(memory: Memory) -> None:
     chat_id, run_id = new_id(), new_id()
     await load_with_reminder(memory, chat_id, run_id, pending_query=agent_pb2.QueryRequest(message="hello"))
     assert not (await memory.chats()).chats
@@ -55,20 +55,20 @@ def begin_request(chat_id: str, run_id: str, **context: Any) -> memory_pb2.Begin
 
 
 @pytest.mark.engines
-async def test_a_run_begins_with_what_its_first_turn_needs(memory: Memory) -> None:
+async def test_begin_run_returns_what_the_first_turn_needs(memory: Memory) -> None:
     chat_id, run_id = new_id(), new_id()
     request = begin_request(chat_id, run_id, system="Be brief.", reminders=["now"])
-    begun = await memory.stub.BeginRun(request)
-    assert (begun.append.first_n, begun.append.chat_created, begun.state.state) == (1, True, "{}")
-    assert begun.context.messages == (await load_with_reminder(memory, chat_id, run_id)).messages
+    response = await memory.stub.BeginRun(request)
+    assert (response.append.first_n, response.append.chat_created, response.state.state) == (1, True, "{}")
+    assert response.context.messages == (await load_with_reminder(memory, chat_id, run_id)).messages
     [run] = await memory.list_unfinished()
     assert (run.run_id, run.owner, run.generation) == (run_id, "a:1", 0)
-    assert await memory.stub.BeginRun(request) == begun, "asked again, because the answer was lost"
+    assert await memory.stub.BeginRun(request) == response, "asked again, because the answer was lost"
     assert len(await memory.list_unfinished()) == 1
 
 
 @pytest.mark.engines
-async def test_a_repeated_query_begins_nothing(memory: Memory) -> None:
+async def test_begin_run_with_a_repeated_query_starts_no_run(memory: Memory) -> None:
     chat_id, run_id = new_id(), new_id()
     request = begin_request(chat_id, run_id)
     request.append.lines[0].query.query.request_id = "mine"
@@ -80,12 +80,12 @@ async def test_a_repeated_query_begins_nothing(memory: Memory) -> None:
 
 
 @pytest.mark.engines
-async def test_a_run_begins_whatever_becomes_of_its_first_turn(memory: Memory) -> None:
+async def test_a_run_starts_even_if_the_context_of_its_first_turn_cannot_be_loaded(memory: Memory) -> None:
     chat_id, run_id = new_id(), new_id()
     narrow = memory_pb2.ModelLimits(provider_key="p", model="m", context_window_tokens=1)
-    begun = await memory.stub.BeginRun(begin_request(chat_id, run_id, limits=narrow))
-    assert (begun.append.first_n, begun.state.state, begun.HasField("context")) == (1, "{}", False)
+    response = await memory.stub.BeginRun(begin_request(chat_id, run_id, limits=narrow))
+    assert (response.append.first_n, response.state.state, response.HasField("context")) == (1, "{}", False)
     await memory.append(chat_id, run_id, run_line())
     await memory.update_state(chat_id, 0, '{"a":1}')
-    begun = await memory.stub.BeginRun(begin_request(chat_id, new_id()))
-    assert (begun.state.version, begun.state.state, begun.HasField("context")) == (1, '{"a":1}', False)
+    response = await memory.stub.BeginRun(begin_request(chat_id, new_id()))
+    assert (response.state.version, response.state.state, response.HasField("context")) == (1, '{"a":1}', False)

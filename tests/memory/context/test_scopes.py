@@ -1,4 +1,4 @@
-"""The lines that plan tasks and sub-agents see, and what is left of a plan for the planner and for later runs."""
+"""Which lines plan tasks and sub-agents see, and what the planner and later runs see of a plan."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ AGENT = "subagent-0a0b0c0d"
 
 
 def list_texts(messages: Sequence[llm_pb2.Message]) -> list[str]:
-    """The texts, calls by their name."""
+    """Return the text of each message, or the names of its calls."""
     return [
         "".join(part.text for part in message.content) or ",".join(call.name for call in message.tool_calls)
         for message in messages
@@ -20,52 +20,52 @@ def list_texts(messages: Sequence[llm_pb2.Message]) -> list[str]:
 
 
 async def begin_with_plan(memory: Memory) -> tuple[str, str]:
-    """A run whose plan is made."""
+    """Begin a run that has made a plan."""
     chat_id, run_id = await memory.begin("trip to Paris")
     plan = step_line(call("call_p", name="_plan_add_tasks_"), result("call_p", "two tasks"), stage="plan")
     await memory.append(chat_id, run_id, plan)
     return chat_id, run_id
 
 
-async def test_a_task_is_told_what_its_plan_had_before_it_began_and_its_own_lines(memory: Memory) -> None:
+async def test_a_task_sees_the_plan_before_it_started_and_its_own_lines(memory: Memory) -> None:
     chat_id, run_id = await begin_with_plan(memory)
-    not_begun = list_texts(await memory.context(chat_id, run_id, context_id=TASK))
-    assert not_begun == ["trip to Paris", "_plan_add_tasks_", "two tasks"]
+    initial_texts = list_texts(await memory.context(chat_id, run_id, context_id=TASK))
+    assert initial_texts == ["trip to Paris", "_plan_add_tasks_", "two tasks"]
     for context_id in (TASK, OTHER):
         step = step_line(user(f"do {context_id}"), stage="execute", context_id=context_id)
         await memory.append(chat_id, run_id, step)
     await memory.append(chat_id, run_id, step_line(user("late report"), stage="execute"))
-    told = list_texts(await memory.context(chat_id, run_id, context_id=TASK))
-    assert told == ["trip to Paris", "_plan_add_tasks_", "two tasks", f"do {TASK}"]
+    texts = list_texts(await memory.context(chat_id, run_id, context_id=TASK))
+    assert texts == ["trip to Paris", "_plan_add_tasks_", "two tasks", f"do {TASK}"]
     assert list_texts(await memory.context(chat_id, run_id, context_id=OTHER))[-1] == f"do {OTHER}"
 
 
-async def test_the_planner_is_told_reports_and_nothing_of_the_work(memory: Memory) -> None:
+async def test_the_planner_sees_reports_but_not_the_work_of_its_tasks(memory: Memory) -> None:
     chat_id, run_id = await begin_with_plan(memory)
     work = step_line(user("do it"), call("call_1"), result("call_1"), stage="execute", context_id=TASK)
     await memory.append(chat_id, run_id, work, step_line(user("report: done"), stage="execute"))
-    told = list_texts(await memory.context(chat_id, run_id))
-    assert told == ["trip to Paris", "_plan_add_tasks_", "two tasks", "report: done"]
+    texts = list_texts(await memory.context(chat_id, run_id))
+    assert texts == ["trip to Paris", "_plan_add_tasks_", "two tasks", "report: done"]
 
 
-async def test_later_runs_are_told_the_query_and_the_final_answer_and_read_the_rest_again(memory: Memory) -> None:
+async def test_later_runs_see_the_query_and_the_final_answer_and_can_read_the_rest(memory: Memory) -> None:
     chat_id, run_id = await begin_with_plan(memory)
     report, answer = step_line(user("report"), stage="execute"), step_line(content("Have fun."), stage="summary")
     await memory.append(chat_id, run_id, report, answer, run_line())
     _, next_id = await memory.begin("thanks", chat_id)
-    asked = f"trip to Paris\n\n{left_out(2, 3)}"
-    assert list_texts(await memory.context(chat_id, next_id)) == [asked, "Have fun.", "thanks"]
+    question = f"trip to Paris\n\n{left_out(2, 3)}"
+    assert list_texts(await memory.context(chat_id, next_id)) == [question, "Have fun.", "thanks"]
     earlier = list_texts(await memory.context(chat_id, next_id, context_id=TASK))
-    assert earlier == [asked, "Have fun.", "thanks"]
+    assert earlier == [question, "Have fun.", "thanks"]
     loaded = await memory.call("LoadContext", chat_id=chat_id, run_id=next_id, limits=limits(), with_parts=True)
     assert loaded.has_left, "the tools that read it are offered"
     parts = [(part.kind, part.state, part.first_n, part.last_n) for part in loaded.parts if part.state != "shown"]
     assert parts == [("messages", "left_out", 2, 3), ("results", "left_out", 2, 2)]
-    told = (await memory.call("ReadHistory", chat_id=chat_id, run_id=next_id, first_n=2, last_n=3)).messages
-    assert [message.text for message in told] == ["", "two tasks", "report"]
+    history = (await memory.call("ReadHistory", chat_id=chat_id, run_id=next_id, first_n=2, last_n=3)).messages
+    assert [message.text for message in history] == ["", "two tasks", "report"]
 
 
-async def test_a_candidate_answer_that_is_verified_is_in_no_view(memory: Memory) -> None:
+async def test_a_candidate_answer_under_verification_is_in_no_context(memory: Memory) -> None:
     chat_id, run_id = await memory.begin_with(step_line(content("5"), stage="verify"), message="2 + 2?")
     assert list_texts(await memory.context(chat_id, run_id)) == ["2 + 2?"]
     await memory.append(chat_id, run_id, step_line(content("4", msg_id="m_00000002"), stage="react"), run_line())
@@ -73,7 +73,7 @@ async def test_a_candidate_answer_that_is_verified_is_in_no_view(memory: Memory)
     assert list_texts(await memory.context(chat_id, next_id)) == ["2 + 2?", "4", "sure?"]
 
 
-async def test_a_sub_agent_is_told_its_own_lines_and_its_tasks_those_of_its_plan(memory: Memory) -> None:
+async def test_a_sub_agent_sees_its_own_lines_and_its_tasks_see_those_of_its_plan(memory: Memory) -> None:
     chat_id, run_id = await begin_with_plan(memory)
     inner = f"{AGENT}.{TASK}"
     await memory.append(chat_id, run_id, step_line(user("goal"), context_id=AGENT))

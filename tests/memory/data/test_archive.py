@@ -1,4 +1,4 @@
-"""What memory gives for a user's archive."""
+"""The archive that memory exports of a user's data."""
 
 import json
 import re
@@ -17,7 +17,7 @@ RECORDS = ("facts", "schedules", "grants", "gates", "keys", "run_webhooks", "age
 
 
 @pytest.mark.engines("encrypted", "encrypted s3 postgres")
-async def test_an_archive_has_everything_of_the_user_and_nothing_of_others(kept: Kept) -> None:
+async def test_an_archive_contains_all_data_of_the_user_and_none_of_others(kept: Kept) -> None:
     async with furnished(kept, ADA, BOB, FOREIGN) as (memory, (ada, bob, _)):
         await share(memory, BOB, bob["chat"], "user:ada")
         await ask(memory, ADA, mark(ADA, "shared"), bob["chat"])
@@ -35,8 +35,12 @@ async def test_an_archive_has_everything_of_the_user_and_nothing_of_others(kept:
         assert mark(ADA, "shared").encode() in entries[f"others_chats/{bob['chat']}.json"]
         for name, what in (("facts", "fact"), ("schedules", "schedule"), ("keys", "key")):
             assert mark(ADA, what).encode() in entries[f"{name}.jsonl"]
-        [spent] = [json.loads(line) for line in entries["spend.jsonl"].splitlines()]
-        assert (spent["user_name"], spent["model_calls"], spent["cost_nano_usd"]) == ("ada", 2, 3_000)
+        [spend_record] = [json.loads(line) for line in entries["spend.jsonl"].splitlines()]
+        assert (spend_record["user_name"], spend_record["model_calls"], spend_record["cost_nano_usd"]) == (
+            "ada",
+            2,
+            3_000,
+        )
         everything = b"".join(entries.values())
         assert not re.search(rb"mark(acmebob|elseada)", everything)
         assert not re.search(rb"sha256|secret", everything)
@@ -49,7 +53,7 @@ async def test_an_administrator_reads_another_users_archive_and_nobody_else_does
             await export(memory, BOB, "ada")
 
 
-async def test_a_long_log_comes_in_small_pieces(memory: Memory, kept: Kept) -> None:
+async def test_a_long_log_is_exported_whole(memory: Memory, kept: Kept) -> None:
     with acting_as(ADA):
         chat_id, _ = await ask(memory, ADA, "long " * 40_000)
     entries = await export(memory, ADA)

@@ -1,10 +1,10 @@
-"""Erasing where a log is not what was written: what cannot be changed is named, and all else goes."""
+"""Erasing when a log is damaged: the receipt names what cannot be changed, and everything else is erased."""
 
 import pytest
 
 from services.runtime.auth.identity import acting_as
 from tests.support.memory.engines import Files, Kept, ModelledTables
-from tests.support.memory.people import ADA, BOB, ask, count, erase, export, furnished, mark, name_kept, share
+from tests.support.memory.people import ADA, BOB, ask, count, erase, export, furnished, mark, name_kept_items, share
 from tests.support.postgresql import connected
 
 pytestmark = pytest.mark.engines
@@ -16,7 +16,7 @@ def change_byte(line: bytes) -> bytes:
 
 
 async def damage_line(kept: Kept, chat_id: str, n: int) -> None:
-    """Change a byte of a line, as a disk does, while no service runs."""
+    """Change a byte of a line as a disk error does, while no service runs."""
     if isinstance(kept, Files):
         path = kept.folder / f"{chat_id}.json"
         lines = path.read_bytes().split(b"\n")
@@ -36,8 +36,8 @@ async def damage_line(kept: Kept, chat_id: str, n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [2, 6])
-async def test_a_damaged_chat_of_somebody_else_is_named_and_keeps_nothing_else(kept: Kept, n: int) -> None:
-    """Whether the line is its owner's or the user's own."""
+async def test_a_damaged_chat_of_another_user_is_named_and_the_rest_is_erased(kept: Kept, n: int) -> None:
+    """The damaged line belongs to the chat's owner or to the erased user."""
     async with furnished(kept, ADA, BOB) as (memory, (_, bob)):
         chat_id = bob["chat"]
         await share(memory, BOB, chat_id, "user:ada")
@@ -47,14 +47,14 @@ async def test_a_damaged_chat_of_somebody_else_is_named_and_keeps_nothing_else(k
     async with kept.memory() as memory:
         erasure = await erase(memory, user="ada")
         assert erasure.state == "done"
-        assert name_kept(erasure)["damaged_chat"] == chat_id
+        assert name_kept_items(erasure)["damaged_chat"] == chat_id
         assert "runs_in_others_chats" not in count(erasure)
         assert count(erasure)["chats"] == 1
         assert await kept.log(chat_id) == before
         with acting_as(BOB):
             assert await export(memory, BOB)
-        # With its owner it goes whole.
+        # When its owner is erased, the whole chat is.
         again = await erase(memory, user="bob")
         assert count(again)["chats"] == 1
     async with kept.memory() as memory:
-        assert "damaged_chat" not in name_kept(await erase(memory, user="ada"))
+        assert "damaged_chat" not in name_kept_items(await erase(memory, user="ada"))

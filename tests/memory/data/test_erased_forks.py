@@ -1,4 +1,4 @@
-"""A participant's copy of a chat stays the participant's when the chat's owner is erased, without the owner's words."""
+"""A participant's fork stays with the participant when the chat's owner is erased, without the owner's words."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.support.memory.writing import new_id
 pytestmark = pytest.mark.engines
 
 
-async def test_a_participants_fork_stays_theirs_when_its_first_owner_is_erased(kept: Kept) -> None:
+async def test_a_participants_fork_survives_the_erasure_of_the_first_owner(kept: Kept) -> None:
     async with furnished(kept, ADA, BOB) as (memory, (ada, _)):
         await share(memory, ADA, ada["chat"], "user:bob")
         fork = await memory.acting_as(BOB).fork(ada["chat"])
@@ -19,13 +19,13 @@ async def test_a_participants_fork_stays_theirs_when_its_first_owner_is_erased(k
         with acting_as(BOB):
             assert fork in {chat.chat_id for chat in (await memory.chats()).chats}
             chat = await memory.chat(chat_id=fork)
-            asked = [event.request_query for event in chat.events if event.HasField("request_query")]
-            assert [query.message for query in asked] == ["[erased]", "asked mine"]
-            assert asked[0].by == f"erased-{erasure.erasure_id}"
+            queries = [event.request_query for event in chat.events if event.HasField("request_query")]
+            assert [query.message for query in queries] == ["[erased]", "asked mine"]
+            assert queries[0].by == f"erased-{erasure.erasure_id}"
         await ask(memory, BOB, "it goes on", fork)
 
 
-async def test_no_title_pin_or_state_of_an_erased_owner_is_left_in_a_participants_fork(kept: Kept) -> None:
+async def test_the_title_pins_and_state_of_an_erased_owner_are_removed_from_a_participants_fork(kept: Kept) -> None:
     words = mark(ADA, "title"), mark(ADA, "state"), mark(ADA, "chat")
     options = {} if isinstance(kept, Files) else {"scrub_rewrites": True}
     async with furnished(kept, ADA, BOB, **options) as (memory, (ada, _)):

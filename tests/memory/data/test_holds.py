@@ -1,4 +1,4 @@
-"""Holds: what they name is neither deleted nor erased, by nobody."""
+"""Holds: nobody can delete or erase the data they name."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ def list_held_chats(erasure: data_pb2.Erasure) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("kind", ["user", "chat", "tenant"])
-async def test_what_is_held_is_not_deleted_until_the_hold_is_released(kept: Kept, kind: str) -> None:
+async def test_held_data_is_not_deleted_until_the_hold_is_released(kept: Kept, kind: str) -> None:
     async with people.furnished(kept, ADA) as (memory, (ada,)):
         hold = await people.place_hold(memory, **{kind: {"user": "ada", "chat": ada["chat"], "tenant": "acme"}[kind]})
         with acting_as(ADA), pytest.raises(Held) as caught:
@@ -39,8 +39,8 @@ async def test_what_is_held_is_not_deleted_until_the_hold_is_released(kept: Kept
                 await memory.update_fact(ada["fact"], text="another")
             with acting_as(ADA), pytest.raises(Held):
                 await memory.call("DeleteSchedule", schedule_id=ada["schedule"])
-    async with kept.memory() as memory:  # it holds over a start
-        assert [one.hold_id for one in await list_holds(memory)] == [hold.hold_id]
+    async with kept.memory() as memory:  # the hold survives a restart
+        assert [listed.hold_id for listed in await list_holds(memory)] == [hold.hold_id]
         ended = await people.release(memory, hold.hold_id)
         assert ended.released_by == "op"
         assert await people.release(memory, hold.hold_id) == ended
@@ -49,7 +49,7 @@ async def test_what_is_held_is_not_deleted_until_the_hold_is_released(kept: Kept
         await memory.acting_as(ADA).delete(ada["chat"])
 
 
-async def test_a_tenants_fact_of_who_is_held_is_not_deleted_by_others(kept: Kept) -> None:
+async def test_a_tenants_fact_of_a_held_user_is_not_deleted_by_others(kept: Kept) -> None:
     async with people.furnished(kept, ADA, BOB, tenant_facts=True) as (memory, (_, bob)):
         fact_id = await memory.acting_as(ADA).remember("the office is in Oslo", scope="tenant")
         await people.place_hold(memory, user="ada")
@@ -66,7 +66,7 @@ async def test_a_tenants_fact_of_who_is_held_is_not_deleted_by_others(kept: Kept
 
 
 @pytest.mark.engines("postgres")
-async def test_an_erasure_of_who_is_held_is_refused_and_a_held_chat_stays_alone(kept: Kept) -> None:
+async def test_erasing_a_held_user_is_refused_and_an_erasure_leaves_out_a_held_chat(kept: Kept) -> None:
     async with people.furnished(kept, ADA, BOB) as (memory, (ada, _)):
         hold = await people.place_hold(memory, user="ada")
         with pytest.raises(Held):
@@ -82,7 +82,7 @@ async def test_an_erasure_of_who_is_held_is_refused_and_a_held_chat_stays_alone(
         assert people.count(await people.erase(memory, user="ada")) == {"chats": 1}
 
 
-async def test_a_tenants_erasure_leaves_who_is_held_as_they_were(kept: Kept) -> None:
+async def test_erasing_a_tenant_leaves_a_held_user_unchanged(kept: Kept) -> None:
     async with people.furnished(kept, ADA, BOB) as (memory, (ada, bob)):
         for who, ids in ((ADA, ada), (BOB, bob)):
             await people.put_run_webhook(memory, who, ids["run"], "https://hooks.example.com/")
@@ -94,7 +94,7 @@ async def test_a_tenants_erasure_leaves_who_is_held_as_they_were(kept: Kept) -> 
         assert await people.export(memory, BOB) == before
 
 
-async def test_what_is_being_erased_cannot_be_held(kept: Kept) -> None:
+async def test_data_that_is_being_erased_cannot_be_held(kept: Kept) -> None:
     async with people.furnished(kept, ADA) as (memory, (ada,)):
         await people.request_erasure(memory, user="ada")
         for wanted in ({"user": "ada"}, {"chat": ada["chat"]}, {"tenant": "acme"}):
@@ -112,14 +112,14 @@ async def test_what_is_being_erased_cannot_be_held(kept: Kept) -> None:
         ({"chat": "11111111-1111-4111-8111-111111111111"}, NotFound),
     ],
 )
-async def test_a_hold_names_one_thing_of_the_tenant(
+async def test_a_hold_must_name_exactly_one_thing_of_the_callers_tenant(
     memory: Memory, wanted: dict[str, str], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
         await people.place_hold(memory, **wanted)
 
 
-async def test_only_who_may_administer_holds_and_the_audit_log_has_both_ends(kept: Kept) -> None:
+async def test_only_administrators_place_and_release_holds_and_both_are_audited(kept: Kept) -> None:
     async with people.furnished(kept, ADA) as (memory, _):
         with acting_as(ADA), pytest.raises(PermissionDenied):
             await memory.call("PlaceHold", user="ada", reason="mine")
@@ -131,8 +131,8 @@ async def test_only_who_may_administer_holds_and_the_audit_log_has_both_ends(kep
         assert not await list_holds(memory, other)
         await people.release(memory, hold.hold_id)
         lines = (await memory.call_as(ADMIN, "ListAudit", event="hold")).lines
-        told = [json.loads(line.line) for line in lines]
-        assert [(one["event"], one["holdId"], one["of"], one["by"]) for one in told] == [
+        records = [json.loads(line.line) for line in lines]
+        assert [(record["event"], record["holdId"], record["of"], record["by"]) for record in records] == [
             ("hold.released", hold.hold_id, "ada", "op"),
             ("hold.placed", hold.hold_id, "ada", "op"),
         ]
@@ -143,7 +143,7 @@ async def ask_in_shared(memory: Memory, owner: Identity, participant: Identity, 
     await people.ask(memory, participant, people.mark(participant, "shared"), chat_id)
 
 
-async def test_retention_passes_by_what_is_held_and_chats_in_which_the_held_have_runs(kept: Kept) -> None:
+async def test_retention_skips_held_chats_and_chats_with_runs_of_a_held_user(kept: Kept) -> None:
     if not isinstance(kept, Files):
         pytest.skip("the engine is opened by itself, in one process with the service")
     async with people.furnished(kept, ADA, BOB) as (memory, (ada, bob)):
@@ -157,7 +157,7 @@ async def test_retention_passes_by_what_is_held_and_chats_in_which_the_held_have
         assert await engine.index.list_chats() == sorted([ada["chat"], bob["chat"]])
 
 
-async def test_a_held_users_runs_in_anothers_chat_keep_it(kept: Kept) -> None:
+async def test_a_held_users_runs_in_another_users_chat_protect_that_chat(kept: Kept) -> None:
     async with people.furnished(kept, ADA, BOB) as (memory, (ada, _)):
         await ask_in_shared(memory, ADA, BOB, ada["chat"])
         hold = await people.place_hold(memory, user="bob")
@@ -177,7 +177,7 @@ async def test_a_held_users_runs_in_anothers_chat_keep_it(kept: Kept) -> None:
         assert people.count(await people.erase(memory, user="ada")) == {"chats": 1}
 
 
-async def test_a_chat_of_who_is_held_is_named_where_an_erased_user_had_runs(kept: Kept) -> None:
+async def test_a_held_chat_with_runs_of_an_erased_user_is_named_in_the_receipt(kept: Kept) -> None:
     async with people.furnished(kept, ADA, BOB) as (memory, (_, bob)):
         await ask_in_shared(memory, BOB, ADA, bob["chat"])
         hold = await people.place_hold(memory, user="bob")

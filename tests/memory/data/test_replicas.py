@@ -1,4 +1,5 @@
-"""Two services over one database: what one begins to erase the other refuses, and what one redacts the other shows."""
+"""Two services over one database: what one is erasing the other refuses, and what one redacts the other shows
+redacted."""
 
 import asyncio
 import time
@@ -22,54 +23,54 @@ from tests.support.postgresql import connected, needs_postgres
 from trials.simulation.postgres.server import Server as ModelServer
 
 REFUSED_WITHIN_S = 30.0
-"""It is a second or two; the machine may be busy."""
+"""Usually a second or two; the machine may be busy."""
 
 HELD_MS = 2000
 """How long a claim is held in a test; the machine may be busy for two thirds of it."""
 
 
 @needs_postgres
-async def test_what_one_service_erases_the_other_neither_takes_nor_shows(database_url: str) -> None:
-    async with memory_in(database_url) as one, memory_in(database_url, tells=False) as other:
-        ada, bob = await people.furnish(one, ADA), await people.furnish(one, BOB)
-        await people.share(one, BOB, bob["chat"], "user:ada")
-        await people.ask(other, ADA, people.mark(ADA, "shared"), bob["chat"])
+async def test_data_erased_by_one_service_is_neither_accepted_nor_shown_by_the_other(database_url: str) -> None:
+    async with memory_in(database_url) as memory, memory_in(database_url, tells=False) as other_memory:
+        ada, bob = await people.furnish(memory, ADA), await people.furnish(memory, BOB)
+        await people.share(memory, BOB, bob["chat"], "user:ada")
+        await people.ask(other_memory, ADA, people.mark(ADA, "shared"), bob["chat"])
         with acting_as(ADA):
-            await other.chat(chat_id=ada["chat"])  # it has both chats at hand now
-        erasure = await people.request_erasure(one, user="ada")
+            await other_memory.chat(chat_id=ada["chat"])  # both chats are cached now
+        erasure = await people.request_erasure(memory, user="ada")
         async with asyncio.timeout(REFUSED_WITHIN_S):
             with acting_as(ADA):
                 while True:
                     try:
-                        await other.remember("more")
+                        await other_memory.remember("more")
                     except Erasing:
                         break
                     await asyncio.sleep(0.05)
-        await people.work_off(one, erasure.erasure_id)
+        await people.run_erasure(memory, erasure.erasure_id)
         with acting_as(ADA):
             with pytest.raises(NotFound):
-                await other.chat(chat_id=ada["chat"])
-            assert not await other.list_facts()
+                await other_memory.chat(chat_id=ada["chat"])
+            assert not await other_memory.list_facts()
         with acting_as(BOB):
-            chat = await other.chat(chat_id=bob["chat"])
-            said = chat.SerializeToString()
-            assert b"[erased]" in said
-            assert people.mark(ADA, "shared").encode() not in said
-            await people.ask(other, BOB, "it goes on", bob["chat"])
+            chat = await other_memory.chat(chat_id=bob["chat"])
+            response = chat.SerializeToString()
+            assert b"[erased]" in response
+            assert people.mark(ADA, "shared").encode() not in response
+            await people.ask(other_memory, BOB, "it goes on", bob["chat"])
 
 
 @needs_postgres
-async def test_who_repeats_an_erasure_is_answered_when_nothing_more_is_taken(database_url: str) -> None:
-    """Found by seed 48786 of trials/simulation: the first answer was lost, and a fact was taken behind the second."""
-    async with memory_in(database_url, tells=False) as one, memory_in(database_url, tells=False) as other:
+async def test_a_repeated_erasure_request_is_answered_once_nothing_more_is_accepted(database_url: str) -> None:
+    """Found by seed 48786 of trials/simulation: the first reply was lost, and a fact was stored after the second."""
+    async with memory_in(database_url, tells=False) as memory, memory_in(database_url, tells=False) as other_memory:
         request_id = new_id()
-        first = await people.request_erasure(one, user="ada", request_id=request_id)
-        assert await people.request_erasure(other, user="ada", request_id=request_id) == first
+        first = await people.request_erasure(memory, user="ada", request_id=request_id)
+        assert await people.request_erasure(other_memory, user="ada", request_id=request_id) == first
         with acting_as(ADA), pytest.raises(Erasing):
-            await other.remember("more")
+            await other_memory.remember("more")
 
 
-async def test_a_receipt_waits_for_requests_that_were_taken_before_it_was_known(modelled: ModelServer) -> None:
+async def test_a_receipt_waits_for_requests_accepted_before_the_erasure_was_known(modelled: ModelServer) -> None:
     async with ModelledTables(modelled).memory(receipt_after_s=8.0) as memory:
         await people.furnish(memory, ADA)
         erasure_id = (await people.request_erasure(memory, user="ada")).erasure_id
@@ -80,8 +81,8 @@ async def test_a_receipt_waits_for_requests_that_were_taken_before_it_was_known(
         with acting_as(ADA), pytest.raises(Erasing):
             await memory.remember("more")
         await asyncio.sleep(waiting.wait_ms / 1000)
-        done = await erase_and_finish(memory, erasure_id)
-        assert (done.wait_ms, done.erasure.state, done.erasure.problem) == (0, "done", "")
+        response = await erase_and_finish(memory, erasure_id)
+        assert (response.wait_ms, response.erasure.state, response.erasure.problem) == (0, "done", "")
 
 
 async def erase_and_finish(memory: Memory, erasure_id: str) -> data_pb2.FinishErasureResponse:
@@ -100,7 +101,7 @@ class JumpingClock:
         return time.monotonic() + self.ahead_s
 
 
-async def test_nothing_new_is_taken_while_nobody_can_say_who_is_erased(modelled: ModelServer) -> None:
+async def test_no_data_is_accepted_while_the_users_being_erased_are_unknown(modelled: ModelServer) -> None:
     clock = JumpingClock()
     CLOCK.set(clock)
     async with ModelledTables(modelled).memory(patience_s=60.0) as memory:
@@ -119,8 +120,8 @@ async def test_nothing_new_is_taken_while_nobody_can_say_who_is_erased(modelled:
 
 
 @needs_postgres
-async def test_a_last_step_that_takes_longer_than_its_claim_stays_its_own(database_url: str) -> None:
-    """As clearing large tables does; here somebody else has one of them."""
+async def test_a_last_step_that_takes_longer_than_its_claim_keeps_the_claim(database_url: str) -> None:
+    """Clearing large tables takes that long; here another connection has locked one of them."""
     async with memory_in(database_url, held_ms=HELD_MS) as memory, holding_table(database_url) as release:
         await people.furnish(memory, ADA)
         erasure = await people.request_erasure(memory, user="ada")
@@ -140,9 +141,9 @@ async def test_a_last_step_that_takes_longer_than_its_claim_stays_its_own(databa
 
 @asynccontextmanager
 async def holding_table(url: str) -> AsyncGenerator[Callable[[], Awaitable[None]]]:
-    """Keep everybody from clearing what deleted chats have left, until released."""
+    """Prevent others from clearing the rows of deleted chats, until released."""
     async with connected(url) as connection:
-        held = connection.transaction()
-        await held.start()
+        transaction = connection.transaction()
+        await transaction.start()
         await connection.execute("LOCK TABLE lines IN SHARE UPDATE EXCLUSIVE MODE")
-        yield held.rollback
+        yield transaction.rollback

@@ -1,4 +1,4 @@
-"""Whoever can write the folder or the database, and has a login of their own, changes no encrypted chat unnoticed."""
+"""Somebody with a login who can write to the folder or the database cannot change an encrypted chat unnoticed."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -19,7 +19,7 @@ from tests.support.memory.messages import user
 from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 EVE = replace(ADA, user="eve")
-"""A colleague; BOB is of another tenant."""
+"""A colleague of ada; BOB belongs to another tenant."""
 
 
 async def write_chat(memory: Memory, who: Identity, chat_id: str, word: str) -> None:
@@ -51,7 +51,7 @@ async def all_plain(store: Store, chat_id: str, who: Identity) -> None:
 
 
 async def make_anew(store: Store, chat_id: str, who: Identity, *, own: int) -> None:
-    """Have memory encrypt lines for the same places, and put the owner's behind the first ones."""
+    """Have memory encrypt the stranger's lines for the same places, and put the owner's back after the first `own`."""
     lines = await store.read_lines(chat_id)
     async with store.memory() as memory:
         await memory.acting_as(ADA).delete(chat_id)
@@ -69,7 +69,7 @@ async def first_two_of_another(store: Store, chat_id: str, who: Identity) -> Non
 
 
 async def first_of_another_and_rubbish(store: Store, chat_id: str, who: Identity) -> None:
-    """As if the disk had damaged the line that would tell."""
+    """As if a disk error had damaged the line that would reveal it."""
     await make_anew(store, chat_id, who, own=1)
     await store.write_line(chat_id, 2, b"\0 rubbish")
 
@@ -83,7 +83,7 @@ async def another_chat(store: Store, chat_id: str, who: Identity) -> None:
         await store.write_line(chat_id, number + 1, lines[number])
 
 
-async def left_out(store: Store, chat_id: str, who: Identity) -> None:
+async def omit_lines(store: Store, chat_id: str, who: Identity) -> None:
     lines = await store.read_lines(chat_id)
     for number in (2, 3):
         await store.write_line(chat_id, number, lines[number])
@@ -94,10 +94,10 @@ async def left_out(store: Store, chat_id: str, who: Identity) -> None:
     "attack",
     [
         *(plain_first, plain_last, all_plain, first_of_another, first_two_of_another, first_of_another_and_rubbish),
-        *(another_chat, left_out),
+        *(another_chat, omit_lines),
     ],
 )
-async def test_a_line_that_is_not_authentic_is_damage_and_shows_nothing(
+async def test_an_inauthentic_line_is_reported_as_damage_and_reveals_nothing(
     store: Store, env: dict[str, str], attack: Callable[[Store, str, Identity], Awaitable[None]], who: Identity
 ) -> None:
     chat_id, other = new_id(), new_id()
@@ -124,8 +124,8 @@ async def test_a_line_that_is_not_authentic_is_damage_and_shows_nothing(
     assert other not in printed
 
 
-async def test_an_earlier_end_of_the_same_chat_is_not_taken_for_its_own(store: Store, env: dict[str, str]) -> None:
-    """The chat was put back as it stood, went on otherwise, and gets a line of what it was."""
+async def test_a_line_from_an_earlier_version_of_the_chat_is_detected(store: Store, env: dict[str, str]) -> None:
+    """The chat was restored from a copy, continued differently, and then gets a line of its former version."""
     with acting_as(ADA):
         async with store.memory() as memory:
             chat_id, _ = await memory.begin_and_end("one")
@@ -146,8 +146,7 @@ async def test_an_earlier_end_of_the_same_chat_is_not_taken_for_its_own(store: S
 
 
 async def age(store: Store, chat_id: str, *, plain: int = 0) -> None:
-    """Have a chat stand as an older version has left it: `plain` lines without encryption, the others encrypted, but
-    not sealed."""
+    """Rewrite a chat as an older version stored it: `plain` lines unencrypted, the others encrypted, but not sealed."""
     log = (await store.kept.log(chat_id)).splitlines()
     async with open_engine(store.kept) as engine:
         for number, line in enumerate(log, 1):
@@ -165,7 +164,9 @@ async def set_goal(store: Store, goal: str) -> None:
 
 
 @pytest.mark.parametrize("plain", [0, 2, 4])
-async def test_chats_of_before_are_read_and_sealed_by_a_pass(store: Store, env: dict[str, str], plain: int) -> None:
+async def test_chats_of_an_older_version_are_read_and_then_sealed_by_reencrypt(
+    store: Store, env: dict[str, str], plain: int
+) -> None:
     chats = [new_id(), new_id()]
     async with store.memory() as memory:
         for chat_id in chats:
@@ -192,8 +193,8 @@ async def test_chats_of_before_are_read_and_sealed_by_a_pass(store: Store, env: 
     assert f"{chats[0]}: " in await run(env, "verify", status=1)
 
 
-async def test_a_key_serves_its_own_tenants_chats_alone(store: Store, env: dict[str, str]) -> None:
-    """Also where lines are not sealed yet, so that a plain one may stand before them."""
+async def test_a_key_opens_only_the_chats_of_its_own_tenant(store: Store, env: dict[str, str]) -> None:
+    """This also holds where lines are not sealed yet, so that a plain line may precede them."""
     chat_id = new_id()
     async with store.memory() as memory:
         await write_chat(memory, ADA, chat_id, "secret")
@@ -206,13 +207,13 @@ async def test_a_key_serves_its_own_tenants_chats_alone(store: Store, env: dict[
     assert "a key of another tenant" in await run(env, "verify", status=1)
 
 
-async def test_a_chat_goes_on_through_off_and_on(store: Store, env: dict[str, str]) -> None:
-    plain = store.opened_with(opening(encrypts=False))
+async def test_a_chat_continues_while_encryption_is_switched_off_and_on(store: Store, env: dict[str, str]) -> None:
+    plain = store.with_keys(opening(encrypts=False))
     with acting_as(ADA):
         async with store.memory() as memory:
             chat_id, _ = await memory.begin_and_end("sealed")
-        for one in (plain, store, plain, store):
-            async with one.memory() as memory:
+        for current_store in (plain, store, plain, store):
+            async with current_store.memory() as memory:
                 assert "sealed" in str(await memory.chat(chat_id=chat_id))
                 await memory.begin_and_end("more", chat_id)
         assert "none left" in await run(env, "reencrypt")
@@ -220,7 +221,7 @@ async def test_a_chat_goes_on_through_off_and_on(store: Store, env: dict[str, st
         await run(env, "verify")
 
 
-async def test_services_of_a_database_make_one_chain(store: Store, env: dict[str, str]) -> None:
+async def test_services_over_one_database_extend_the_same_chain(store: Store, env: dict[str, str]) -> None:
     if isinstance(store.kept, Files):
         pytest.skip("a folder has one service")
     with acting_as(ADA):
@@ -235,7 +236,7 @@ async def test_services_of_a_database_make_one_chain(store: Store, env: dict[str
     await run(env, "verify")
 
 
-async def test_a_write_that_has_lost_a_block_in_its_middle_is_set_aside(folder: Path) -> None:
+async def test_an_append_that_lost_a_block_in_its_middle_is_set_aside(folder: Path) -> None:
     store = Store(Files(folder, open_keys), None)
     with acting_as(ADA):
         async with store.memory() as memory:
@@ -248,7 +249,7 @@ async def test_a_write_that_has_lost_a_block_in_its_middle_is_set_aside(folder: 
             cut = [b"\0" * len(line) if index == lost else line for index, line in enumerate(lines)]
             path.write_bytes(whole + b"\n".join(cut))
             async with store.memory() as memory:
-                shown = str(await memory.chat(chat_id=chat_id))
-                assert ("whole" in shown, "three" in shown) == (True, False)
+                text = str(await memory.chat(chat_id=chat_id))
+                assert ("whole" in text, "three" in text) == (True, False)
                 await memory.append(chat_id, run_id, step_line(user("goes on")))
             path.write_bytes(whole)

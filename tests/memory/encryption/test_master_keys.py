@@ -1,4 +1,5 @@
-"""Who wraps data keys: a file, real commands, a Python object; and the keyring over a folder of data keys."""
+"""Master keys that wrap data keys: a file, real commands, a Python object; and the keyring over a folder of data
+keys."""
 
 import asyncio
 import base64
@@ -44,7 +45,7 @@ def command(tmp_path: Path) -> Path:
 
 
 class ReversingKeys:
-    """A plug-in of an operator's."""
+    """A plug-in of an operator."""
 
     def __init__(self) -> None:
         self.fails: type[Exception] | None = None
@@ -83,14 +84,14 @@ def test_the_first_key_of_a_file_wraps_and_all_unwrap(tmp_path: Path) -> None:
         (f"a b:{ONE}\n", "line 1: expected NAME:KEY"),
     ],
 )
-def test_a_file_that_holds_no_keys_is_refused_at_start(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_file_without_valid_keys_is_rejected_at_start(tmp_path: Path, text: str, problem: str) -> None:
     path = tmp_path / "keys"
     path.write_text(text)
     with pytest.raises(CannotServe, match=problem):
         make_open_keys(f"file:{path}", encrypts=True)(FileDataKeys(tmp_path / "data"))
 
 
-def test_settings_name_what_they_expect() -> None:
+def test_invalid_settings_are_rejected_naming_what_is_expected() -> None:
     with pytest.raises(ValueError, match="HEADRACE_MEMORY_ENCRYPTION_KEYS: expected one of file:, command:, python:"):
         Config(encryption_keys="/run/secrets/keys")
     for source in ("file:/nowhere/keys", "python:nowhere:keys", "python:os:path", "command:"):
@@ -98,14 +99,14 @@ def test_settings_name_what_they_expect() -> None:
             open_master_keys(source)
 
 
-def test_a_command_wraps_for_the_tenant_that_it_is_told(command: Path) -> None:
+def test_a_command_gets_the_tenant_as_an_argument(command: Path) -> None:
     masters = CommandMasterKeys([str(command)])
     wrapped = masters.wrap("acme", b"0123456789abcdef0123456789abcde\n")
     assert masters.unwrap("acme", wrapped)
     assert Path(f"{command}.calls").read_text() == "wrap acme\nunwrap acme\n"
 
 
-def test_a_command_says_whether_to_try_again(command: Path) -> None:
+def test_the_exit_status_of_a_command_decides_whether_to_retry(command: Path) -> None:
     masters = CommandMasterKeys([str(command)], timeout_s=0.2)
     Path(f"{command}.exit").write_text(str(os.EX_TEMPFAIL))
     with pytest.raises(Overloaded, match="cannot unwrap a key now"):
@@ -127,18 +128,18 @@ def test_a_plugin_is_an_object_with_wrap_and_unwrap() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"), [(KeyError, KeyUnavailable), (ValueError, KeyUnavailable), (ConnectionError, Overloaded)]
+    ("error", "expected"), [(KeyError, KeyUnavailable), (ValueError, KeyUnavailable), (ConnectionError, Overloaded)]
 )
-def test_what_a_plugin_raises_is_told_without_its_text(error: type[Exception], told: type[Exception]) -> None:
+def test_an_error_of_a_plugin_is_translated_without_its_text(error: type[Exception], expected: type[Exception]) -> None:
     plugin = ReversingKeys()
     plugin.fails = error
-    with pytest.raises(told) as caught:
+    with pytest.raises(expected) as caught:
         PythonMasterKeys(plugin, "kms:keys").unwrap("acme", b"x")
     assert "secret" not in str(caught.value)
 
 
 class GatedKeys(ReversingKeys):
-    """Answers for one tenant when it is told to."""
+    """Blocks for one tenant until `go_on` is set."""
 
     def __init__(self, slow: str) -> None:
         super().__init__()
@@ -151,13 +152,13 @@ class GatedKeys(ReversingKeys):
         return super().unwrap(tenant, wrapped)
 
 
-def test_two_processes_make_one_first_key(tmp_path: Path) -> None:
-    """Rings over one folder, which make a tenant's key at the same time."""
+def test_keyrings_that_race_for_the_first_key_make_only_one(tmp_path: Path) -> None:
+    """Keyrings over one folder make a tenant's key at the same time."""
     rings = [Keyring(ReversingKeys(), FileDataKeys(tmp_path / "keys")) for _ in range(6)]
-    made: list[bytes] = []
+    ciphertexts: list[bytes] = []
 
     def encrypt(ring: Keyring) -> None:
-        made.append(ring.encrypt("acme", b"c", b"x"))
+        ciphertexts.append(ring.encrypt("acme", b"c", b"x"))
 
     threads = [threading.Thread(target=encrypt, args=(ring,)) for ring in rings]
     for thread in threads:
@@ -166,10 +167,10 @@ def test_two_processes_make_one_first_key(tmp_path: Path) -> None:
         thread.join()
     assert [key.version for key in FileDataKeys(tmp_path / "keys").list_all()] == [1]
     for ring in rings:
-        assert {ring.decrypt(b"c", data) for data in made} == {b"x"}
+        assert {ring.decrypt(b"c", data) for data in ciphertexts} == {b"x"}
 
 
-def test_what_is_encrypted_is_read_in_its_place_alone(tmp_path: Path) -> None:
+def test_a_ciphertext_decrypts_only_in_its_own_context(tmp_path: Path) -> None:
     ring = Keyring(FileMasterKeys({"a": KEY}), FileDataKeys(tmp_path / "keys"))
     data = ring.encrypt("acme", b"here", b"text")
     assert ring.decrypt(b"here", data) == b"text"
@@ -179,8 +180,8 @@ def test_what_is_encrypted_is_read_in_its_place_alone(tmp_path: Path) -> None:
     assert ring.encrypt("acme", b"here", b"text") != data
 
 
-def test_a_new_key_that_cannot_be_had_is_not_written_with_yet(tmp_path: Path) -> None:
-    """The other process has wrapped it with a master key that this one does not have."""
+def test_a_new_key_that_cannot_be_unwrapped_is_not_used_for_writing_yet(tmp_path: Path) -> None:
+    """The other process wrapped it with a master key that this one does not have."""
     stored = tmp_path / "keys"
     ring = Keyring(FileMasterKeys({"a": KEY}), FileDataKeys(stored))
     other = Keyring(FileMasterKeys({"b": b"b" * 32, "a": KEY}), FileDataKeys(stored))
@@ -193,7 +194,7 @@ def test_a_new_key_that_cannot_be_had_is_not_written_with_yet(tmp_path: Path) ->
     assert other.decrypt(b"c", after) == b"after"
 
 
-async def test_who_waits_for_a_silent_keeper_keeps_no_other_tenant_waiting(tmp_path: Path) -> None:
+async def test_waiting_for_a_silent_key_service_does_not_delay_other_tenants(tmp_path: Path) -> None:
     first = Keyring(ReversingKeys(), FileDataKeys(tmp_path / "keys"))
     for tenant in ("slow", "quick"):
         first.encrypt(tenant, b"c", b"x")
@@ -210,7 +211,7 @@ async def test_who_waits_for_a_silent_keeper_keeps_no_other_tenant_waiting(tmp_p
     assert keeper.calls == 2, "one answer serves all who wait"
 
 
-def test_a_key_that_is_refused_is_not_asked_for_at_once_again(tmp_path: Path) -> None:
+def test_a_refused_key_is_not_requested_again_at_once(tmp_path: Path) -> None:
     Keyring(ReversingKeys(), FileDataKeys(tmp_path / "keys")).encrypt("acme", b"c", b"x")
     keeper = GatedKeys("nobody")
     keeper.fails = KeyError
@@ -223,7 +224,7 @@ def test_a_key_that_is_refused_is_not_asked_for_at_once_again(tmp_path: Path) ->
 
 
 def test_encrypted_data_without_keys_is_not_served(tmp_path: Path) -> None:
-    """A service that forgot its setting would refuse every chat, and write plain text beside them."""
+    """A service that lost its setting would refuse every chat, and write plain text next to them."""
     stored = FileDataKeys(tmp_path / "keys")
     Keyring(ReversingKeys(), stored).encrypt("acme", b"c", b"x")
     with pytest.raises(CannotServe, match="HEADRACE_MEMORY_ENCRYPTION_KEYS"):

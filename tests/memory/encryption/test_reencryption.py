@@ -1,6 +1,7 @@
-"""Encryption switched on and off over a store that has chats, and keys rotated, served and killed meanwhile.
+"""Encryption is switched on and off over a store with chats; keys are rotated while it is served and commands are
+killed.
 
-The commands are processes, as a person runs them.
+The commands are processes, as an operator runs them.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from tests.support.memory.writing import new_id
 
 
 async def find_in_tables(store: Store, marker: str) -> list[str]:
-    """Return the files with a marker, without what a database keeps of deleted rows and of its log of writes."""
+    """Return the files that contain a marker, apart from deleted rows and the write-ahead log of a database."""
     if isinstance(store.kept, Tables):
         await store.run("VACUUM FULL")
     return [name for name in await store.find_bytes(marker.encode()) if not name.startswith("pg_wal")]
@@ -31,12 +32,12 @@ async def find_in_tables(store: Store, marker: str) -> list[str]:
 
 async def test_a_plain_store_is_encrypted_by_a_command_and_decrypted_again(store: Store, env: dict[str, str]) -> None:
     marker = "zq" + new_id().replace("-", "")
-    plain = store.opened_with(opening(encrypts=False))
+    plain = store.with_keys(opening(encrypts=False))
     async with plain.memory() as memory:
         chat_id = await write_everything(memory, marker)
-        shown = await read_everything(memory, chat_id, marker)
+        content = await read_everything(memory, chat_id, marker)
     async with store.memory() as memory:
-        assert await read_everything(memory, chat_id, marker) == shown, "what is in plain text is read"
+        assert await read_everything(memory, chat_id, marker) == content, "what is in plain text is read"
         await write_everything(memory, "bob's", BOB)
     assert await find_in_tables(store, marker)
     assert "none left" in await run(env, "reencrypt")
@@ -44,7 +45,7 @@ async def test_a_plain_store_is_encrypted_by_a_command_and_decrypted_again(store
     assert ", 0 written anew, none left" in await run(env, "reencrypt")
     await run(env, "verify")
     async with store.memory() as memory:
-        assert await read_everything(memory, chat_id, marker) | {"agents": []} == shown | {"agents": []}
+        assert await read_everything(memory, chat_id, marker) | {"agents": []} == content | {"agents": []}
 
     off = env | {"HEADRACE_MEMORY_ENCRYPTION_ENABLED": "false"}
     assert "none left" in await run(off, "reencrypt")
@@ -52,14 +53,14 @@ async def test_a_plain_store_is_encrypted_by_a_command_and_decrypted_again(store
     without = {key: value for key, value in env.items() if "ENCRYPTION" not in key}
     assert "none damaged" in await run(without, "verify")
     async with plain.memory() as memory:
-        assert await read_everything(memory, chat_id, marker) | {"agents": []} == shown | {"agents": []}
+        assert await read_everything(memory, chat_id, marker) | {"agents": []} == content | {"agents": []}
 
 
 async def test_keys_are_rotated_while_the_store_is_served(store: Store, env: dict[str, str]) -> None:
     async with store.memory() as memory:
         chat_id = await write_everything(memory, "secret words")
         other = await write_everything(memory, "bob's words", BOB)
-        shown = await read_everything(memory, chat_id, "secret")
+        content = await read_everything(memory, chat_id, "secret")
         first = {find_key_id(line) for line in await store.read_lines(chat_id)}
         others = await store.read_lines(other)
         assert await run(env, "rotate-keys", "--tenant", "acme") == "acme: version 2\n"
@@ -70,7 +71,7 @@ async def test_keys_are_rotated_while_the_store_is_served(store: Store, env: dic
             while "all that is stored is encrypted" not in await run(env, "keys"):
                 await asyncio.sleep(0.5)
         again = await read_everything(memory, chat_id, "secret")
-        assert again | {"chats": [], "hits": []} == shown | {"chats": [], "hits": []}
+        assert again | {"chats": [], "hits": []} == content | {"chats": [], "hits": []}
         assert await store.read_lines(other) == others, "another tenant's chats are left alone"
         table = (await run(env, "keys")).splitlines()
         assert table[0].split() == ["tenant", "version", "created", "kept"]
@@ -79,11 +80,11 @@ async def test_keys_are_rotated_while_the_store_is_served(store: Store, env: dic
         assert json.loads(acme)["version"] == 2
     async with store.memory() as memory:
         again = await read_everything(memory, chat_id, "secret")
-        assert again | {"chats": [], "hits": []} == shown | {"chats": [], "hits": []}
+        assert again | {"chats": [], "hits": []} == content | {"chats": [], "hits": []}
 
 
 @pytest.mark.parametrize("kill_after_s", [0.0, 0.1, 0.3])
-async def test_a_killed_rotation_loses_nothing_and_is_taken_up(
+async def test_a_killed_reencryption_loses_nothing_and_is_resumed(
     store: Store, env: dict[str, str], kill_after_s: float
 ) -> None:
     with acting_as(ADA):
@@ -112,7 +113,7 @@ async def test_a_killed_rotation_loses_nothing_and_is_taken_up(
         await run(env, "verify")
 
 
-async def test_what_cannot_be_read_is_left_and_named(store: Store, env: dict[str, str]) -> None:
+async def test_unreadable_chats_are_left_unchanged_and_named(store: Store, env: dict[str, str]) -> None:
     async with store.memory() as memory:
         chats = {who: await write_everything(memory, "words", who) for who in (ADA, BOB)}
     before = await store.read_lines(chats[ADA])
@@ -127,7 +128,7 @@ async def test_what_cannot_be_read_is_left_and_named(store: Store, env: dict[str
     assert chats[BOB] not in printed
 
 
-async def test_a_key_of_a_tenant_without_one_is_not_rotated(store: Store, env: dict[str, str]) -> None:
+async def test_rotating_the_key_of_a_tenant_without_one_fails(store: Store, env: dict[str, str]) -> None:
     async with store.memory():
         pass
     assert await run(env, "rotate-keys", "--tenant", "nobody", status=1) == "tenant 'nobody' has no key\n"
@@ -137,8 +138,8 @@ async def test_a_key_of_a_tenant_without_one_is_not_rotated(store: Store, env: d
         assert FileDataKeys(store.kept.folder / FOLDER).list_all() == []
 
 
-async def test_what_cannot_get_the_newest_key_is_not_written_again_and_again(store: Store) -> None:
-    """Another service has rotated with a master key that this one does not have."""
+async def test_data_whose_newest_key_is_unavailable_is_not_rewritten_repeatedly(store: Store) -> None:
+    """Another service rotated the key with a master key that this one does not have."""
     async with store.memory() as memory:
         await write_everything(memory, "secret words", ADA)
         await write_everything(memory, "secret words", BOB)
@@ -154,7 +155,7 @@ async def test_what_cannot_get_the_newest_key_is_not_written_again_and_again(sto
         report = await run_pass(engine.rewriting)
         assert (report.rewritten, report.failed > 3) == (0, True), report
         assert await read_stored(store) == before
-    other = store.opened_with(opening(more))
+    other = store.with_keys(opening(more))
     async with open_engine(other.kept) as engine:
         report = await run_pass(engine.rewriting)
         assert (report.rewritten > 3, report.failed) == (True, 0), report
@@ -162,7 +163,7 @@ async def test_what_cannot_get_the_newest_key_is_not_written_again_and_again(sto
 
 
 async def read_stored(store: Store) -> object:
-    """What is stored of a tenant's records: their bytes and when they were written, or their rows with their places."""
+    """Return the state of a tenant's stored records: modification times of their files, or places of their rows."""
     if isinstance(store.kept, Files):
         folders = [store.kept.folder / name for name in ("facts", "schedules", "agents")]
         return sorted((str(path), path.stat().st_mtime_ns) for folder in folders for path in folder.rglob("*"))

@@ -20,7 +20,7 @@ def make_many(count: int) -> list[Fact]:
     return [replace(make_fact(ADA, f"fact {n}", ""), n=n) for n in range(1, count + 1)]
 
 
-def test_a_user_has_a_bound_of_valid_facts() -> None:
+def test_the_number_of_a_users_valid_facts_is_bounded() -> None:
     known = make_many(FACTS_MAX)
     with pytest.raises(FactsFull):
         add(known, make_fact(ADA, "one more", ""))
@@ -28,7 +28,7 @@ def test_a_user_has_a_bound_of_valid_facts() -> None:
     assert add(known[:-1], make_fact(ADA, "the last", "")).changed
 
 
-def test_the_oldest_ended_fact_makes_room() -> None:
+def test_the_oldest_ended_fact_is_removed_to_make_room() -> None:
     known = make_many(FACTS_MAX)
     known[5] = replace(known[5], ended_at=20)
     known[7] = replace(known[7], ended_at=10)
@@ -36,7 +36,7 @@ def test_the_oldest_ended_fact_makes_room() -> None:
     assert [(fact.n, fact.text) for fact in change.changed] == [(8, ""), (0, "one more")]
 
 
-def test_an_ended_fact_of_who_is_held_makes_no_room() -> None:
+def test_an_ended_fact_of_a_held_user_is_not_removed_to_make_room() -> None:
     known = [replace(fact, scope="tenant") for fact in make_many(FACTS_MAX)]
     known[5] = replace(known[5], ended_at=20, user=BOB.user)
     known[7] = replace(known[7], ended_at=10)

@@ -1,6 +1,6 @@
-"""A deleted fact is in no file, index, table or dump, no backup that is made after it, and no line of the logs.
+"""A deleted fact is in no file, index, table or dump, in no backup made later, and in no line of the logs.
 
-Traces, and the whole suite: tests/e2e/test_trace.py.
+Traces and the whole suite are checked in tests/e2e/test_trace.py.
 """
 
 import logging
@@ -20,7 +20,7 @@ PARTS = [SECRET.encode(), b"mellifluous", b"quokka"]
 
 
 async def remember_and_delete(memory: Memory) -> None:
-    """Have the secret in a fact, an older text of one, and an ended one; delete them all."""
+    """Put the secret into a fact, the former text of one, and an ended one; delete them all."""
     first = await memory.remember(f"the word is {SECRET}", "r1", topic=SECRET)
     edited = await memory.remember(f"edited {SECRET}")
     ended = await memory.remember(f"ended {SECRET}")
@@ -37,7 +37,7 @@ def find_parts(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-async def test_no_file_holds_a_deleted_fact(
+async def test_no_file_contains_a_deleted_fact(
     serve: Serve, folder: Path, tmp_path: Path, restart: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -55,7 +55,7 @@ async def test_no_file_holds_a_deleted_fact(
     assert "quokka" not in caplog.text
 
 
-async def test_an_index_of_the_time_when_it_held_facts_is_made_anew(serve: Serve, folder: Path) -> None:
+async def test_an_index_of_an_older_version_that_contains_facts_is_rebuilt(serve: Serve, folder: Path) -> None:
     import sqlite3
 
     async with serve() as memory:
@@ -73,7 +73,7 @@ async def test_an_index_of_the_time_when_it_held_facts_is_made_anew(serve: Serve
 
 
 @needs_postgres
-async def test_no_table_and_no_dump_holds_a_deleted_fact(database_url: str) -> None:
+async def test_no_table_or_dump_contains_a_deleted_fact(database_url: str) -> None:
     async with memory_in(database_url) as memory:
         await remember_and_delete(memory)
         async with connected(database_url) as connection:

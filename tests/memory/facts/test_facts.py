@@ -1,4 +1,4 @@
-"""Facts: scopes, topics, validity, edits, pages, and whose they are; on both engines."""
+"""Facts: scopes, topics, validity, edits, pages and ownership, on both engines."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ pytestmark = pytest.mark.engines
 ADA, BOB, EVE = Identity("acme", "ada"), Identity("acme", "bob"), Identity("globex", "eve")
 
 
-async def texts(memory: Memory, **fields: Any) -> list[str]:
+async def list_texts(memory: Memory, **fields: Any) -> list[str]:
     return [fact.text for fact in await memory.list_facts(**fields)]
 
 
-async def test_a_fact_keeps_what_it_was_stored_with(serve: Serve) -> None:
+async def test_a_fact_keeps_all_its_fields_over_a_restart(serve: Serve) -> None:
     async with serve() as memory:
         chat_id, run_id = await memory.begin()
         source = memory_pb2.FactSource(run_id=run_id, n=1)
@@ -37,11 +37,11 @@ async def test_a_fact_keeps_what_it_was_stored_with(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("topic", ["Home Town", "home-town", "Hometown"])
-async def test_a_newer_fact_of_a_topic_ends_the_older_one(memory: Memory, topic: str) -> None:
+async def test_a_newer_fact_on_a_topic_ends_the_older_one(memory: Memory, topic: str) -> None:
     old = await memory.remember("lives in Oslo", topic="home town")
     other = await memory.remember("lives in a tent here", topic="home town", scope="agent", agent_key="guide")
     new = await memory.remember("lives in Rome", topic=topic)
-    assert await texts(memory) == ["lives in Rome", "lives in a tent here"]
+    assert await list_texts(memory) == ["lives in Rome", "lives in a tent here"]
     assert await memory.recall("Oslo") == []
     assert [hit.excerpt for hit in await memory.search("lives")] != []
     assert await memory.search("Oslo") == []
@@ -64,7 +64,7 @@ async def test_topics_differ_by_letters_signs_and_symbols(
 ) -> None:
     await memory.remember("one", topic=topic)
     await memory.remember("two", topic=other)
-    assert await texts(memory) == (["two"] if is_same else ["two", "one"])
+    assert await list_texts(memory) == (["two"] if is_same else ["two", "one"])
 
 
 @pytest.mark.parametrize(
@@ -89,15 +89,15 @@ async def test_a_fact_that_is_said_again_is_kept_once(
     assert await memory.remember("likes tea", topic="drinks") != first, "it is not restored, but learned again"
 
 
-async def test_a_fact_ends_those_that_it_replaces(memory: Memory) -> None:
+async def test_a_fact_ends_the_facts_it_replaces(memory: Memory) -> None:
     old = [await memory.remember(text) for text in ("likes tea", "likes milk")]
     with pytest.raises(NotFound):
         await memory.remember("likes coffee", replaces=[old[0], new_id()])
     await memory.remember("likes coffee", replaces=old)
-    assert await texts(memory) == ["likes coffee"]
+    assert await list_texts(memory) == ["likes coffee"]
 
 
-async def test_a_changed_fact_is_found_by_its_new_text_alone(memory: Memory) -> None:
+async def test_an_edited_fact_is_found_only_by_its_new_text(memory: Memory) -> None:
     fact_id, other = await memory.remember("likes tea"), await memory.remember("drinks a lot", topic="drink")
     changed = await memory.update_fact(fact_id, text="likes cocoa", topic="drink")
     assert (changed.text, changed.topic, changed.fact_id) == ("likes cocoa", "drink", fact_id)
@@ -111,26 +111,33 @@ async def test_a_changed_fact_is_found_by_its_new_text_alone(memory: Memory) -> 
 
 
 @pytest.mark.engines("postgres")
-async def test_a_deleted_fact_is_a_tombstone(serve: Serve) -> None:
+async def test_a_deleted_fact_remains_as_a_tombstone(serve: Serve) -> None:
     async with serve() as memory:
         chat_id, _ = await memory.begin()
         source = memory_pb2.FactSource(chat_id=chat_id)
         fact_id = await memory.remember("likes tea", "r1", topic="drink", source=source)
-        gone = await memory.delete_fact(fact_id)
-        assert (gone.fact_id, gone.text, gone.topic, gone.HasField("source")) == (fact_id, "", "", False)
-        assert await memory.delete_fact(fact_id) == gone
+        tombstone = await memory.delete_fact(fact_id)
+        assert (tombstone.fact_id, tombstone.text, tombstone.topic, tombstone.HasField("source")) == (
+            fact_id,
+            "",
+            "",
+            False,
+        )
+        assert await memory.delete_fact(fact_id) == tombstone
     async with serve() as memory:
         assert await memory.list_facts(include_ended=True) == []
         assert await memory.recall("tea") == await memory.search("tea") == []
         assert await memory.remember("likes tea", "r1") == fact_id
-        assert [(fact.fact_id, fact.deleted_at) for fact in await memory.export_facts()] == [(fact_id, gone.deleted_at)]
-        assert await memory.delete_fact(fact_id) == gone
+        assert [(fact.fact_id, fact.deleted_at) for fact in await memory.export_facts()] == [
+            (fact_id, tombstone.deleted_at)
+        ]
+        assert await memory.delete_fact(fact_id) == tombstone
         for call in (memory.update_fact(fact_id, text="x"), memory.delete_fact(new_id())):
             with pytest.raises(NotFound, match="does not exist"):
                 await call
 
 
-async def test_pages_are_the_newest_first_and_have_each_fact_once(memory: Memory) -> None:
+async def test_pages_list_each_fact_once_newest_first(memory: Memory) -> None:
     for index in range(5):
         await memory.remember(f"fact {index}")
     pages = await read_pages(memory, "ListFacts", "facts", 2)
@@ -140,19 +147,19 @@ async def test_pages_are_the_newest_first_and_have_each_fact_once(memory: Memory
             await memory.list_facts(**fields)
 
 
-async def test_a_scope_is_listed_alone_and_an_agents_facts_with_it(memory: Memory) -> None:
+async def test_facts_are_listed_by_scope_or_together_with_those_of_an_agent(memory: Memory) -> None:
     await memory.remember("tea of the user")
     for agent in ("one", "two"):
         await memory.remember(f"tea of {agent}", scope="agent", agent_key=agent)
-    assert await texts(memory, scope="agent") == ["tea of two", "tea of one"]
-    assert await texts(memory, agent_key="one") == ["tea of one", "tea of the user"]
+    assert await list_texts(memory, scope="agent") == ["tea of two", "tea of one"]
+    assert await list_texts(memory, agent_key="one") == ["tea of one", "tea of the user"]
     assert await memory.recall("tea", agent_key="two") == ["tea of two", "tea of the user"]
     for fields in ({"scope": "agent"}, {"agent_key": "one"}, {"scope": "user", "agent_key": "one"}):
         with pytest.raises(InvalidRequest, match="agentKey"):
             await memory.remember("x", **fields)
 
 
-async def test_facts_are_their_owners_alone(memory: Memory) -> None:
+async def test_a_fact_is_accessible_only_to_its_owner(memory: Memory) -> None:
     with acting_as(ADA):
         chat_id, _ = await memory.begin()
         fact_id = await memory.remember("ada likes tea")
@@ -170,10 +177,10 @@ async def test_facts_are_their_owners_alone(memory: Memory) -> None:
                 with pytest.raises(NotFound, match="does not exist"):
                     await call
     with acting_as(ADA):
-        assert await texts(memory) == ["ada likes tea"]
+        assert await list_texts(memory) == ["ada likes tea"]
 
 
-async def test_facts_of_a_tenant_are_written_where_the_operator_allows_it(serve: Serve) -> None:
+async def test_tenant_facts_can_be_written_only_if_the_operator_allows_it(serve: Serve) -> None:
     async with serve() as memory:
         with acting_as(ADA), pytest.raises(PermissionDenied, match="HEADRACE_MEMORY_TENANT_FACTS"):
             await memory.remember("the office is in Oslo", scope="tenant")
@@ -188,10 +195,10 @@ async def test_facts_of_a_tenant_are_written_where_the_operator_allows_it(serve:
             with pytest.raises(NotFound):
                 await memory.delete_fact(fact_id)
         with acting_as(ADA):
-            assert await texts(memory) == ["the office is in Rome"]
+            assert await list_texts(memory) == ["the office is in Rome"]
     async with serve() as memory:
         with acting_as(BOB):
-            assert await texts(memory) == ["the office is in Rome"]
+            assert await list_texts(memory) == ["the office is in Rome"]
             with pytest.raises(PermissionDenied):
                 await memory.delete_fact(fact_id)
 
@@ -206,7 +213,7 @@ async def test_facts_of_a_tenant_are_written_where_the_operator_allows_it(serve:
         ("cats", "has a cat"),
     ],
 )
-async def test_the_fact_with_the_rarest_words_of_a_question_is_the_best(memory: Memory, query: str, best: str) -> None:
+async def test_the_fact_with_the_rarest_words_of_a_query_is_ranked_first(memory: Memory, query: str, best: str) -> None:
     for text in ("the user's dog is called Rex", "likes winter sports", "我的狗叫小白", "kauft öko", "has a cat"):
         await memory.remember(text)
     for index in range(10):

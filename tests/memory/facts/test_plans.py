@@ -1,4 +1,5 @@
-"""Plans of earlier tasks: found for a similar question of the same user and agent, apart from the user's facts."""
+"""Plans of earlier tasks: found by a similar question of the same user and agent, and kept apart from the user's
+facts."""
 
 import pytest
 
@@ -14,7 +15,7 @@ ADA, BOB, EVE = Identity("acme", "ada"), Identity("acme", "bob"), Identity("glob
 
 TRIP = "Plan a weekend trip to Rome for two people with a budget of 600 euros"
 
-ASKED_AGAIN = {
+REPHRASED = {
     TRIP: "Organise a trip to Rome for two, we have 800 euros for the weekend",
     "Compare the quarterly sales of our three shops and write a short report for the board": (
         "I need a report to the board that compares sales of our shops in the last quarter"
@@ -93,27 +94,27 @@ async def keep_plan(memory: Memory, question: str, *tasks: str, agent: str = "pl
 
 
 async def find_plan(memory: Memory, query: str, agent: str = "planner") -> str:
-    """The question of the best plan; empty: none."""
+    """Return the question of the best plan; empty if none is found."""
     found = await memory.recall(query, scope="plan", agent_key=agent, limit=1)
     return found[0].partition("\n")[0] if found else ""
 
 
-async def test_a_task_asked_again_in_other_words_finds_its_plan_and_another_task_none(memory: Memory) -> None:
-    for question in ASKED_AGAIN:
+async def test_a_rephrased_task_finds_its_plan_and_an_unrelated_task_finds_none(memory: Memory) -> None:
+    for question in REPHRASED:
         await keep_plan(memory, question)
-    missed = [again for question, again in ASKED_AGAIN.items() if await find_plan(memory, again) != question]
+    missed = [rephrased for question, rephrased in REPHRASED.items() if await find_plan(memory, rephrased) != question]
     wrong = [question for question in UNRELATED if await find_plan(memory, question)]
     assert len(missed) <= 1, missed
     assert len(wrong) <= 2, wrong
 
 
-async def test_a_plan_is_found_by_its_question_and_not_by_its_tasks(memory: Memory) -> None:
+async def test_a_plan_is_found_by_its_question_but_not_by_its_tasks(memory: Memory) -> None:
     await keep_plan(memory, TRIP, "find museums", "book a hotel")
     assert await memory.recall("trip to Rome", scope="plan") == [f"{TRIP}\nfind museums\nbook a hotel"]
     assert await memory.recall("find museums", scope="plan") == []
 
 
-async def test_a_plan_is_of_one_user_and_one_agent(memory: Memory) -> None:
+async def test_a_plan_belongs_to_one_user_and_one_agent(memory: Memory) -> None:
     ada = memory.acting_as(ADA)
     await keep_plan(ada, TRIP)
     assert await find_plan(ada, TRIP) == TRIP
@@ -125,7 +126,7 @@ async def test_a_plan_is_of_one_user_and_one_agent(memory: Memory) -> None:
             await ada.remember(TRIP, **fields)
 
 
-async def test_plans_are_no_facts_of_the_user(memory: Memory) -> None:
+async def test_plans_are_not_listed_among_the_users_facts(memory: Memory) -> None:
     await keep_plan(memory, TRIP)
     await memory.remember("likes Rome")
     for agent in ("", "planner"):
@@ -139,7 +140,7 @@ async def test_plans_are_no_facts_of_the_user(memory: Memory) -> None:
     assert await find_plan(memory, TRIP) == ""
 
 
-async def test_the_newest_plan_for_a_question_is_kept_and_fifty_for_an_agent(serve: Serve) -> None:
+async def test_an_agent_keeps_the_newest_plan_for_each_question_and_at_most_fifty(serve: Serve) -> None:
     async with serve() as memory:
         for tasks in ("one", "two"):
             await keep_plan(memory, f"  {TRIP}", tasks, request_id=tasks)

@@ -1,4 +1,4 @@
-"""Which facts a question brings: those of people (tests/memory/facts/judged/README.md), and kinds of words."""
+"""Which facts a question recalls: judged by people (tests/memory/facts/judged/README.md), and by kinds of words."""
 
 import tomllib
 from pathlib import Path
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.engines
 
 JUDGED = Path(__file__).with_name("judged")
 
-CHATTER = """\
+SMALL_TALK = """\
 How is the weather today?|Good evening!|What time is it?|Can you help me?|Thank you so much.
 Nice to meet you|Go on, please.
 Wie ist das Wetter heute?|Schönen Abend noch!|Wie spät ist es?|Kannst du mir helfen?|Vielen Dank!|Mach weiter.
@@ -25,28 +25,28 @@ Millainen sää on tänään?|Mitä kuuluu?|Hogy vagy?|Как дела?|Спас
 
 
 @pytest.mark.parametrize("judged", ["judged", "held_out"])
-async def test_people_get_the_facts_that_they_would_look_up_and_few_others(memory: Memory, judged: str) -> None:
-    wanted = recalled = wrong = asked = 0
-    for person, given in tomllib.loads((JUDGED / f"{judged}.toml").read_text("utf-8")).items():
+async def test_a_question_recalls_the_facts_people_judged_relevant_and_few_others(memory: Memory, judged: str) -> None:
+    relevant = recalled = wrong = question_count = 0
+    for person, entry in tomllib.loads((JUDGED / f"{judged}.toml").read_text("utf-8")).items():
         caller = memory.acting_as(Identity("acme", person))
-        texts = [text.rpartition(" | ") for text in given["facts"]]
+        texts = [text.rpartition(" | ") for text in entry["facts"]]
         for topic, _, text in texts:
             await caller.remember(text, topic=topic)
-        for question in given["questions"]:
+        for question in entry["questions"]:
             found = set(await caller.recall(question["ask"], limit=100))
-            right = {texts[number - 1][2] for number in question["facts"]}
-            assert right or not found, f"{question['ask']!r} is about no fact"
-            wanted, recalled = wanted + len(right), recalled + len(right & found)
-            wrong, asked = wrong + len(found - right), asked + 1
-    assert recalled / wanted >= 0.95
-    assert wrong / asked <= 0.4
+            expected = {texts[number - 1][2] for number in question["facts"]}
+            assert expected or not found, f"{question['ask']!r} is about no fact"
+            relevant, recalled = relevant + len(expected), recalled + len(expected & found)
+            wrong, question_count = wrong + len(found - expected), question_count + 1
+    assert recalled / relevant >= 0.95
+    assert wrong / question_count <= 0.4
 
 
-async def test_chatter_brings_no_fact(memory: Memory) -> None:
-    for given in tomllib.loads((JUDGED / "judged.toml").read_text("utf-8")).values():
-        for text in given["facts"]:
+async def test_small_talk_recalls_no_fact(memory: Memory) -> None:
+    for entry in tomllib.loads((JUDGED / "judged.toml").read_text("utf-8")).values():
+        for text in entry["facts"]:
             await memory.remember(text.rpartition(" | ")[2])
-    for question in CHATTER.replace("\n", "|").split("|"):
+    for question in SMALL_TALK.replace("\n", "|").split("|"):
         assert await memory.recall(question) == [], question
 
 
@@ -71,7 +71,7 @@ async def test_chatter_brings_no_fact(memory: Memory) -> None:
         ("?!", []),
     ],
 )
-async def test_a_question_finds_a_fact_in_the_forms_that_its_words_have(
+async def test_a_question_finds_facts_by_inflected_forms_of_its_words(
     memory: Memory, query: str, found: list[str]
 ) -> None:
     for text in (
@@ -94,7 +94,7 @@ async def test_a_question_finds_a_fact_in_the_forms_that_its_words_have(
     assert await memory.recall(query) == found
 
 
-async def test_a_question_of_two_things_finds_both_where_many_facts_are_about_one(memory: Memory) -> None:
+async def test_a_question_about_two_things_recalls_both_even_if_most_facts_are_about_one(memory: Memory) -> None:
     for number in range(10):
         await memory.remember(f"likes tea of kind {number}")
     await memory.remember("the dog is called Rex")
@@ -103,7 +103,7 @@ async def test_a_question_of_two_things_finds_both_where_many_facts_are_about_on
     assert len(found) == 11
 
 
-async def test_a_name_alone_finds_facts_where_nothing_else_is_asked(memory: Memory) -> None:
+async def test_a_name_word_finds_facts_if_the_question_is_about_nothing_else(memory: Memory) -> None:
     for text in ("The user's name is Jo.", "likes chess", "works at night", "My boat is called Ada."):
         await memory.remember(text)
     assert await memory.recall("What is my name?") == ["The user's name is Jo."]

@@ -1,5 +1,6 @@
-"""KeyService: who may, what is shown once and what is stored, limits, changes. And what API keys use of their
-limits, over all services of a store, at the same time. On both engines."""
+"""KeyService on both engines: permissions, secrets that are shown once, limits and changes; and calls and runs that API
+keys may use, counted over all services of a store at once.
+"""
 
 from __future__ import annotations
 
@@ -32,26 +33,26 @@ OLGA, BOB = Identity("acme", "olga", scopes=ALL_SCOPES), Identity("acme", "bob")
 DAY_MS = 86_400_000
 
 
-async def make(memory: Memory, **fields: Any) -> keys_pb2.CreateKeyResponse:
+async def make_key_request(memory: Memory, **fields: Any) -> keys_pb2.CreateKeyResponse:
     return await memory.call("CreateKey", **{"name": "laptop", "user": "bob"} | fields)
 
 
-async def test_a_key_is_made_listed_changed_and_revoked(memory: Memory) -> None:
+async def test_a_key_is_created_listed_changed_and_revoked(memory: Memory) -> None:
     with acting_as(ADA):
-        made = await make(memory, roles=["finance"], requests_per_minute=60)
-        key = made.key
-        assert made.secret.startswith("hrk_")
-        assert len(made.secret) == 47
-        assert key.credential == f"api_key:{hashlib.sha256(made.secret.encode()).hexdigest()[:12]}"
+        created = await make_key_request(memory, roles=["finance"], requests_per_minute=60)
+        key = created.key
+        assert created.secret.startswith("hrk_")
+        assert len(created.secret) == 47
+        assert key.credential == f"api_key:{hashlib.sha256(created.secret.encode()).hexdigest()[:12]}"
         assert (key.user, key.kind, key.state, key.created_by) == ("bob", "person", "unconfirmed", "ada")
         assert (list(key.scopes), list(key.roles), key.requests_per_minute) == (["answer", "ask"], ["finance"], 60)
         assert not key.HasField("expires_at")
         assert (await memory.call("GetKey", key_id=key.key_id)).key == key
-        assert made.secret not in str(await memory.call("ListKeys"))
-        again = await make(memory, key_id=key.key_id, roles=["finance"], requests_per_minute=60)
+        assert created.secret not in str(await memory.call("ListKeys"))
+        again = await make_key_request(memory, key_id=key.key_id, roles=["finance"], requests_per_minute=60)
         assert (again.key, again.secret) == (key, "")
         with pytest.raises(InvalidRequest, match="keyId"):
-            await make(memory, key_id=key.key_id, name="another")
+            await make_key_request(memory, key_id=key.key_id, name="another")
         changes: dict[str, Any] = {"no_roles": True, "scopes": ["operate"], "requests_per_minute": 0, "disabled": True}
         changed = (await memory.call("UpdateKey", key_id=key.key_id, name="desk", **changes)).key
         assert (changed.name, list(changed.scopes), list(changed.roles)) == ("desk", ["operate"], [])
@@ -61,32 +62,32 @@ async def test_a_key_is_made_listed_changed_and_revoked(memory: Memory) -> None:
         assert (await memory.call("RevokeKey", key_id=key.key_id)).key == revoked
         with pytest.raises(InvalidRequest, match="revoked"):
             await memory.call("UpdateKey", key_id=key.key_id, disabled=False)
-        other = (await make(memory, user="builds", kind="service")).key
+        other = (await make_key_request(memory, user="builds", kind="service")).key
         assert [found.key_id for found in (await memory.call("ListKeys")).keys] == [key.key_id, other.key_id]
         assert [found.key_id for found in (await memory.call("ListKeys", user="builds")).keys] == [other.key_id]
         assert [found.key_id for found in (await memory.call("ListKeys", state="revoked")).keys] == [key.key_id]
     assert not (await memory.call_as(EVE, "ListKeys")).keys
 
 
-async def test_a_key_has_no_more_scopes_than_who_makes_it(memory: Memory) -> None:
+async def test_a_key_gets_only_scopes_its_creator_has(memory: Memory) -> None:
     with acting_as(Identity("acme", "ada", scopes=frozenset({"admin", "ask"}))):
         for scopes in (["operate"], []):  # ask and answer, where none are named
             with pytest.raises(PermissionDenied, match="so no key of it"):
-                await make(memory, scopes=scopes)
-        key = (await make(memory, scopes=["ask", "admin"])).key
+                await make_key_request(memory, scopes=scopes)
+        key = (await make_key_request(memory, scopes=["ask", "admin"])).key
         with pytest.raises(PermissionDenied, match="'publish'"):
             await memory.call("UpdateKey", key_id=key.key_id, scopes=["ask", "publish"])
 
 
-async def test_a_key_has_no_more_roles_than_who_makes_it_but_for_those_that_the_operator_names(serve: Serve) -> None:
+async def test_a_key_gets_only_roles_its_creator_has_or_the_operator_allows(serve: Serve) -> None:
     async with serve(key_limits={"roles": ["staff"]}) as memory:
         with acting_as(ADA):
-            key = (await make(memory, roles=["finance", "staff"])).key
+            key = (await make_key_request(memory, roles=["finance", "staff"])).key
             with pytest.raises(PermissionDenied, match="'board' is none of yours"):
-                await make(memory, roles=["staff", "board"])
+                await make_key_request(memory, roles=["staff", "board"])
             with pytest.raises(PermissionDenied, match="'board' is none of yours"):
                 await memory.call("UpdateKey", key_id=key.key_id, roles=["finance", "board"])
-        with acting_as(OLGA):  # a role that is there may stay, and go
+        with acting_as(OLGA):  # an existing role may stay, or be removed
             await memory.call("UpdateKey", key_id=key.key_id, roles=["finance"])
 
 
@@ -95,11 +96,11 @@ async def read_record(memory: Memory, key_id: str) -> keys_pb2.KeyRecord:
     return next(record for record in found.keys if record.key_id == key_id)
 
 
-async def test_a_key_in_anothers_name_counts_when_a_second_admin_has_confirmed_it(memory: Memory) -> None:
+async def test_a_key_for_another_user_works_once_a_second_admin_confirms_it(memory: Memory) -> None:
     with acting_as(ADA):
-        own, made = (await make(memory, user="ada")).key, await make(memory)
-        key_id = made.key.key_id
-        assert (own.state, [*own.makers], [*made.key.makers]) == ("active", [], ["ada"])
+        own, created = (await make_key_request(memory, user="ada")).key, await make_key_request(memory)
+        key_id = created.key.key_id
+        assert (own.state, [*own.makers], [*created.key.makers]) == ("active", [], ["ada"])
         with pytest.raises(PermissionDenied, match="'ada' has made this key"):
             await memory.call("ConfirmKey", key_id=key_id)
     record = await read_record(memory, key_id)
@@ -118,19 +119,19 @@ async def test_a_key_in_anothers_name_counts_when_a_second_admin_has_confirmed_i
         assert [line.by for line in lines] == ["olga"]
     record = await read_record(memory, key_id)
     assert (record.unconfirmed, record.disabled, [*record.makers]) == (False, False, ["ada"])
-    assert record.sha256 == hashlib.sha256(made.secret.encode()).digest()
+    assert record.sha256 == hashlib.sha256(created.secret.encode()).digest()
     with acting_as(ADA):
         assert (await memory.call("UpdateKey", key_id=key_id, name="desk")).key.state == "active"
         widened = await memory.call("UpdateKey", key_id=key_id, scopes=["answer", "ask", "operate"])
         assert widened.key.state == "unconfirmed", "what it is good for was not confirmed"
 
 
-async def test_a_key_that_its_maker_knows_lives_no_longer_than_was_confirmed(serve: Serve) -> None:
+async def test_an_extended_expiry_of_a_key_known_to_its_maker_must_be_confirmed_again(serve: Serve) -> None:
     now = [now_ms()]
     async with serve(clock=lambda: now[0]) as memory:
         for until, later in ((1_000, 2_000), (1_000, 0)):
             with acting_as(ADA):
-                key_id = (await make(memory, expires_at=now[0] + until)).key.key_id
+                key_id = (await make_key_request(memory, expires_at=now[0] + until)).key.key_id
             with acting_as(OLGA):
                 await memory.call("ConfirmKey", key_id=key_id)
             with acting_as(ADA):
@@ -141,33 +142,33 @@ async def test_a_key_that_its_maker_knows_lives_no_longer_than_was_confirmed(ser
                 assert longer.key.state == "unconfirmed"
 
 
-async def test_who_confirms_their_own_key_gets_a_text_that_nobody_else_has(memory: Memory) -> None:
-    made = await memory.call_as(ADA, "CreateKey", name="laptop", user="bob")
+async def test_confirming_ones_own_key_returns_a_secret_nobody_else_has(memory: Memory) -> None:
+    created = await memory.call_as(ADA, "CreateKey", name="laptop", user="bob")
     with acting_as(BOB):
-        own = await memory.call("ConfirmKey", key_id=made.key.key_id)
+        own = await memory.call("ConfirmKey", key_id=created.key.key_id)
     assert own.secret.startswith("hrk_")
-    assert own.secret != made.secret
+    assert own.secret != created.secret
     assert (own.key.state, [*own.key.makers]) == ("active", [])
-    record = await read_record(memory, made.key.key_id)
+    record = await read_record(memory, created.key.key_id)
     assert (record.sha256, [*record.makers]) == (hashlib.sha256(own.secret.encode()).digest(), [])
     with acting_as(ADA):
-        widened = await memory.call("UpdateKey", key_id=made.key.key_id, scopes=["answer", "ask", "operate"])
+        widened = await memory.call("UpdateKey", key_id=created.key.key_id, scopes=["answer", "ask", "operate"])
     assert widened.key.state == "active", "nobody but Bob has it"
     with acting_as(BOB), pytest.raises(PermissionDenied, match="operate"):
-        await memory.call("ConfirmKey", key_id=made.key.key_id)
+        await memory.call("ConfirmKey", key_id=created.key.key_id)
     with acting_as(replace(BOB, scopes=ALL_SCOPES)):
-        assert (await memory.call("ConfirmKey", key_id=made.key.key_id)).secret not in ("", own.secret)
+        assert (await memory.call("ConfirmKey", key_id=created.key.key_id)).secret not in ("", own.secret)
 
 
-async def test_a_key_that_a_made_key_makes_is_known_to_all_before(memory: Memory) -> None:
+async def test_a_key_created_with_a_key_lists_the_makers_of_both(memory: Memory) -> None:
     with acting_as(replace(OLGA, makers=frozenset(["ada"]))):
-        own, other = (await make(memory, user="olga")).key, (await make(memory, user="bob")).key
+        own, other = (await make_key_request(memory, user="olga")).key, (await make_key_request(memory, user="bob")).key
     assert (own.state, [*own.makers]) == ("active", ["ada"])
     assert (other.state, [*other.makers]) == ("unconfirmed", ["ada", "olga"])
 
 
 @pytest.mark.engines("files")
-async def test_a_key_of_an_earlier_version_counts_and_its_maker_is_known() -> None:
+async def test_a_key_stored_by_an_earlier_version_works_and_its_maker_is_known() -> None:
     key = msgspec.json.decode(EARLIER, type=StoredKey)
     assert (key.find_state(now_ms()), key.list_makers()) == ("active", ("ada",))
 
@@ -176,7 +177,7 @@ EARLIER = (
     b'{"keyId":"KEY","tenant":"acme","user":"bob","version":1,"sha256":"00","name":"laptop","scopes":["ask"],'
     b'"createdAt":1,"createdBy":"ada","updatedAt":1}'
 )
-"""As a version has stored it that knew no makers."""
+"""As stored by a version that did not record makers."""
 
 
 @pytest.mark.parametrize(
@@ -192,76 +193,78 @@ EARLIER = (
         ({"requests_per_minute": -1}, "requestsPerMinute"),
     ],
 )
-async def test_what_is_wrong_is_named(memory: Memory, fields: dict[str, Any], field: str) -> None:
+async def test_an_invalid_field_is_named(memory: Memory, fields: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidRequest, match=field):
-        await make(memory, **fields)
+        await make_key_request(memory, **fields)
 
 
-async def test_a_tenant_has_so_many_keys_and_what_ended_long_ago_makes_room(serve: Serve) -> None:
+async def test_the_number_of_a_tenants_keys_is_bounded_and_keys_ended_long_ago_are_removed(serve: Serve) -> None:
     now = [now_ms()]
     async with serve(clock=lambda: now[0], key_limits={"keys_max": 2}) as memory:
         with acting_as(ADA):
-            first = (await make(memory)).key
-            await make(memory, expires_at=now[0] + DAY_MS)
+            first = (await make_key_request(memory)).key
+            await make_key_request(memory, expires_at=now[0] + DAY_MS)
             await memory.call("RevokeKey", key_id=first.key_id)
             with pytest.raises(QuotaExceeded):
-                await make(memory)
+                await make_key_request(memory)
             now[0] += 29 * DAY_MS
             assert len((await memory.call("ListKeys")).keys) == 2
             now[0] += 3 * DAY_MS
             assert not (await memory.call("ListKeys")).keys
-            third = (await make(memory)).key
+            third = (await make_key_request(memory)).key
             assert [key.key_id for key in (await memory.call("ListKeys")).keys] == [third.key_id]
 
 
-async def test_services_are_told_of_changes_in_their_order_also_after_a_restart(serve: Serve) -> None:
+async def test_key_changes_are_read_in_order_and_after_a_restart(serve: Serve) -> None:
     async with serve() as memory:
         with acting_as(ADA):
-            made = [await make(memory, name=f"key {n}") for n in range(3)]
+            created = [await make_key_request(memory, name=f"key {n}") for n in range(3)]
         whole = await memory.call_as(None, "ReadKeyChanges")
-        assert [key.key_id for key in whole.keys] == [one.key.key_id for one in made]
-        assert [key.sha256 for key in whole.keys] == [hashlib.sha256(one.secret.encode()).digest() for one in made]
-        await memory.call_as(ADA, "RevokeKey", key_id=made[1].key.key_id)
+        assert [key.key_id for key in whole.keys] == [response.key.key_id for response in created]
+        assert [key.sha256 for key in whole.keys] == [
+            hashlib.sha256(response.secret.encode()).digest() for response in created
+        ]
+        await memory.call_as(ADA, "RevokeKey", key_id=created[1].key.key_id)
     async with serve() as memory:
         with acting_as(None):
             later = await memory.call("ReadKeyChanges", after_revision=whole.revision)
-            assert [(key.key_id, key.revoked) for key in later.keys] == [(made[1].key.key_id, True)]
+            assert [(key.key_id, key.revoked) for key in later.keys] == [(created[1].key.key_id, True)]
             nothing = await memory.call("ReadKeyChanges", after_revision=later.revision)
             assert (len(nothing.keys), nothing.revision, nothing.has_more) == (0, later.revision, False)
         with acting_as(ADA):
-            fourth = (await make(memory, name="fourth")).key
+            fourth = (await make_key_request(memory, name="fourth")).key
         newest = await memory.call_as(None, "ReadKeyChanges", after_revision=later.revision)
         assert [key.key_id for key in newest.keys] == [fourth.key_id]
 
 
-async def test_many_changes_come_in_pages(serve: Serve) -> None:
+async def test_many_key_changes_come_in_pages(serve: Serve) -> None:
     async with serve(key_limits={"changes_max": 2}) as memory:
         with acting_as(ADA):
-            made = [(await make(memory)).key.key_id for _ in range(3)]
+            key_ids = [(await make_key_request(memory)).key.key_id for _ in range(3)]
         with acting_as(None):
             page = await memory.call("ReadKeyChanges")
-            assert ([key.key_id for key in page.keys], page.has_more) == (made[:2], True)
-            rest = await memory.call("ReadKeyChanges", after_revision=page.revision)
-            assert ([key.key_id for key in rest.keys], rest.has_more) == (made[2:], False)
+            assert ([key.key_id for key in page.keys], page.has_more) == (key_ids[:2], True)
+            last_page = await memory.call("ReadKeyChanges", after_revision=page.revision)
+            assert ([key.key_id for key in last_page.keys], last_page.has_more) == (key_ids[2:], False)
 
 
 def read_all(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
-async def test_a_keys_text_is_in_no_log_line_and_in_no_file(serve: Serve, tmp_path: Path) -> None:
-    with structlog.testing.capture_logs() as logged:
+async def test_a_keys_secret_is_in_no_log_line_and_no_file(serve: Serve, tmp_path: Path) -> None:
+    with structlog.testing.capture_logs() as logs:
         async with serve() as memory:
             with acting_as(ADA):
-                made = await make(memory, key_id=new_id())
-                await memory.call("RevokeKey", key_id=made.key.key_id)
-    deeds = [line for line in logged if line["event"].startswith("api key ")]
-    assert [(line["event"], line["key_id"], line["by"]) for line in deeds] == [
-        ("api key made", made.key.key_id, "ada"),
-        ("api key revoked", made.key.key_id, "ada"),
+                created = await make_key_request(memory, key_id=new_id())
+                await memory.call("RevokeKey", key_id=created.key.key_id)
+    key_events = [line for line in logs if line["event"].startswith("api key ")]
+    assert [(line["event"], line["key_id"], line["by"]) for line in key_events] == [
+        ("api key made", created.key.key_id, "ada"),
+        ("api key revoked", created.key.key_id, "ada"),
     ]
-    secret = made.secret.removeprefix("hrk_")
-    assert secret not in str(logged)
+    secret = created.secret.removeprefix("hrk_")
+    assert secret not in str(logs)
     assert secret.encode() not in await asyncio.to_thread(read_all, tmp_path)
 
 
@@ -277,14 +280,14 @@ OTHER = replace(CAT, credential="api_key:ba9876543210")
 MINUTE_MS = 60_000
 
 
-class Stage:
+class KeyServices:
     """One service of a folder, or three of a database, with one clock."""
 
     def __init__(self) -> None:
         self.now = 1_800_000_000_000
         self.services: list[Memory] = []
 
-    async def open(self, kept: Kept, stack: AsyncExitStack) -> Stage:
+    async def open(self, kept: Kept, stack: AsyncExitStack) -> KeyServices:
         for _ in range(1 if isinstance(kept, Files) else 3):
             self.services.append(await stack.enter_async_context(kept.memory(clock=lambda: self.now)))
         return self
@@ -298,7 +301,7 @@ class Stage:
         return await memory.call_as(None, "TakeKeyCalls", key_id=key_id, wanted=wanted)
 
     async def begin(self, who: Identity, most: int, service: int = 0, **ids: str) -> tuple[str, str]:
-        """Begin a run as an orchestrator does, and return its chat and id."""
+        """Begin a run as an orchestrator does, and return the ids of its chat and run."""
         memory = self.services[service % len(self.services)]
         chat_id, run_id = ids.get("chat_id") or new_id(), ids.get("run_id") or new_id()
         append = memory_pb2.AppendRequest(chat_id=chat_id, run_id=run_id, request_id=run_id, key_runs_max=most)
@@ -312,56 +315,58 @@ class Stage:
 
 
 @pytest.mark.engines("postgres")
-async def test_all_services_together_give_a_keys_calls_and_no_more(kept: Kept) -> None:
+async def test_all_services_together_grant_a_keys_calls_and_no_more(kept: Kept) -> None:
     async with asyncio.timeout(100), AsyncExitStack() as stack:
-        stage = await Stage().open(kept, stack)
+        stage = await KeyServices().open(kept, stack)
         key_id = await stage.make_key(requests_per_minute=100)
-        taken = await asyncio.gather(*(stage.take(key_id, 7, number) for number in range(30)))
-        assert sum(one.granted for one in taken) == 100
-        refused = [one for one in taken if not one.granted]
-        assert {(one.retry_after_ms, one.full_in_ms) for one in refused} == {(600, MINUTE_MS)}
+        grants = await asyncio.gather(*(stage.take(key_id, 7, number) for number in range(30)))
+        assert sum(grant.granted for grant in grants) == 100
+        refused = [grant for grant in grants if not grant.granted]
+        assert {(grant.retry_after_ms, grant.full_in_ms) for grant in refused} == {(600, MINUTE_MS)}
         stage.now += 600
         assert [(await stage.take(key_id, 7, number)).granted for number in range(3)] == [1, 0, 0]
         stage.now += MINUTE_MS
         assert (await stage.take(key_id, 1_000)).granted == 100, "never more than a minute's"
         unlimited = await stage.make_key()
-        for nobodys in (unlimited, new_id()):
+        for key_without_limit in (unlimited, new_id()):
             with pytest.raises(NotFound):
-                await stage.take(nobodys, 1)
+                await stage.take(key_without_limit, 1)
 
 
-async def test_a_service_whose_clock_is_behind_gives_no_calls_and_takes_none_back(kept: Kept) -> None:
+async def test_a_service_with_a_slow_clock_grants_no_calls_and_returns_none(kept: Kept) -> None:
     async with AsyncExitStack() as stack:
-        stage = await Stage().open(kept, stack)
+        stage = await KeyServices().open(kept, stack)
         key_id = await stage.make_key(requests_per_minute=6)
         assert (await stage.take(key_id, 10)).granted == 6
         stage.now -= 5_000
-        behind = await stage.take(key_id, 10, service=1)
-        assert (behind.granted, behind.retry_after_ms, behind.full_in_ms) == (0, 15_000, MINUTE_MS + 5_000)
+        response = await stage.take(key_id, 10, service=1)
+        assert (response.granted, response.retry_after_ms, response.full_in_ms) == (0, 15_000, MINUTE_MS + 5_000)
         stage.now += 5_000
         assert (await stage.take(key_id, 10)).granted == 0
 
 
-async def test_all_services_together_begin_a_keys_runs_and_no_more(kept: Kept) -> None:
+async def test_all_services_together_start_a_keys_runs_up_to_the_limit(kept: Kept) -> None:
     async with asyncio.timeout(100), AsyncExitStack() as stack:
-        stage = await Stage().open(kept, stack)
-        begun = await asyncio.gather(*(stage.begin(CAT, 3, number) for number in range(12)), return_exceptions=True)
-        runs = [one for one in begun if isinstance(one, tuple)]
-        refused = [one for one in begun if isinstance(one, QuotaExceeded)]
+        stage = await KeyServices().open(kept, stack)
+        results = await asyncio.gather(*(stage.begin(CAT, 3, number) for number in range(12)), return_exceptions=True)
+        runs = [result for result in results if isinstance(result, tuple)]
+        refused = [result for result in results if isinstance(result, QuotaExceeded)]
         assert (len(runs), len(refused)) == (3, 9)
         assert "3 live runs already" in refused[0].message
         await stage.begin(OTHER, 3)
         await stage.begin(replace(CAT, credential=""), 0)
-        await stage.begin(CAT, 3, chat_id=runs[0][0], run_id=runs[0][1])  # a repeated one is answered as at first
+        await stage.begin(
+            CAT, 3, chat_id=runs[0][0], run_id=runs[0][1]
+        )  # a repeated request gets the first reply again
         await stage.end(CAT, *runs[0])
         runs.append(await stage.begin(CAT, 3, 1))
         with pytest.raises(QuotaExceeded):
             await stage.begin(CAT, 3, 2)
 
 
-async def test_a_run_that_was_refused_for_another_reason_keeps_no_place(kept: Kept) -> None:
+async def test_a_run_refused_for_another_reason_does_not_count(kept: Kept) -> None:
     async with asyncio.timeout(100), AsyncExitStack() as stack:
-        stage = await Stage().open(kept, stack)
+        stage = await KeyServices().open(kept, stack)
         theirs, _ = await stage.begin(replace(CAT, user="dan", credential="api_key:dddddddddddd"), 5)
         for _ in range(3):
             with pytest.raises(NotFound):
@@ -369,7 +374,7 @@ async def test_a_run_that_was_refused_for_another_reason_keeps_no_place(kept: Ke
         await stage.begin(CAT, 1)
 
 
-async def test_a_user_is_suspended_and_released_in_their_tenant_and_services_hear_of_it(memory: Memory) -> None:
+async def test_suspending_and_releasing_a_user_stays_in_the_tenant_and_reaches_services(memory: Memory) -> None:
     async def read() -> list[tuple[str, str, bool]]:
         records = (await memory.call_as(None, "ReadKeyChanges")).keys
         return [(record.tenant, record.user, record.revoked) for record in records if record.suspends]
@@ -380,18 +385,20 @@ async def test_a_user_is_suspended_and_released_in_their_tenant_and_services_hea
                 await memory.call("SuspendUser", user=user)
         with pytest.raises(NotFound):
             await memory.call("ReleaseUser", user="bob")
-        made = (await make(memory)).key
-        told = (await memory.call("SuspendUser", user="bob")).user
-        assert (await memory.call("SuspendUser", user="bob")).user == told
-        assert [*(await memory.call("ListSuspendedUsers")).users] == [told]
-        assert [key.key_id for key in (await memory.call("ListKeys")).keys] == [made.key_id]
+        created = (await make_key_request(memory)).key
+        suspended = (await memory.call("SuspendUser", user="bob")).user
+        assert (await memory.call("SuspendUser", user="bob")).user == suspended
+        assert [*(await memory.call("ListSuspendedUsers")).users] == [suspended]
+        assert [key.key_id for key in (await memory.call("ListKeys")).keys] == [created.key_id]
         assert await read() == [("acme", "bob", False)]
-        hidden = next(one for one in (await memory.call_as(None, "ReadKeyChanges")).keys if one.suspends)
+        hidden = next(
+            key_record for key_record in (await memory.call_as(None, "ReadKeyChanges")).keys if key_record.suspends
+        )
         for rpc in ("GetKey", "RevokeKey", "UpdateKey", "ConfirmKey"):
             with pytest.raises(NotFound):
                 await memory.call(rpc, key_id=hidden.key_id)
         with pytest.raises(NotFound):
-            await make(memory, key_id=hidden.key_id)
+            await make_key_request(memory, key_id=hidden.key_id)
     assert not (await memory.call_as(EVE, "ListSuspendedUsers")).users
     with pytest.raises(NotFound):
         await memory.call_as(EVE, "ReleaseUser", user="bob")

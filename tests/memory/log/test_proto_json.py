@@ -1,4 +1,4 @@
-"""The JSON form of the protos: every event type there and back, and what must not change on the way."""
+"""The JSON form of the protos: every event type round-trips, and some values must be kept exactly."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ PAYLOADS = [field.name for field in agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_na
 
 
 def fill_message(message: Any) -> Any:
-    """`message` with every field set to something that shows when it is lost."""
+    """Return `message` with every field set to a value whose loss would be noticed."""
     for number, field in enumerate(message.DESCRIPTOR.fields):
         if field.message_type is not None:
             fill_message(getattr(message, field.name).add() if field.is_repeated else getattr(message, field.name))
@@ -34,7 +34,7 @@ def fill_message(message: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
-def test_every_event_comes_back_as_it_was(name: str) -> None:
+def test_every_event_round_trips(name: str) -> None:
     delta = agent_pb2.AgentDelta(seq=2**63 + 1, timestamp=2**53 + 1)
     fill_message(getattr(delta, name))
     again = load_delta(dump_proto(delta))
@@ -42,7 +42,7 @@ def test_every_event_comes_back_as_it_was(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
-def test_an_event_without_values_comes_back_too(name: str) -> None:
+def test_an_event_without_values_round_trips(name: str) -> None:
     delta = agent_pb2.AgentDelta(seq=1, subagent_id="subagent-1", task_id="t")
     getattr(delta, name).SetInParent()
     again = load_delta(dump_proto(delta))
@@ -51,19 +51,19 @@ def test_an_event_without_values_comes_back_too(name: str) -> None:
     assert dump_proto(again) == dump_proto(delta)
 
 
-def test_an_event_is_flat_and_leaves_out_what_is_absent() -> None:
+def test_an_event_is_flat_and_omits_absent_fields() -> None:
     delta = agent_pb2.AgentDelta(seq=7, timestamp=8, tool_end=agent_pb2.ToolEnd(tool_id="t", tool_params="[ 1]"))
     assert bytes(dump_proto(delta)) == b'{"seq":7,"type":"tool.end","toolId":"t","toolParams":[ 1],"timestamp":8}'
 
 
-def test_an_unknown_type_is_none_and_unknown_fields_are_passed_over() -> None:
+def test_an_unknown_type_is_none_and_unknown_fields_are_ignored() -> None:
     assert load_delta(msgspec.Raw(b'{"seq":1,"type":"later.event","x":1}')) is None
     assert load_delta(msgspec.Raw(b'{"seq":1,"type":"seq"}')) is None
     known = load_delta(msgspec.Raw(b'{"seq":1,"type":"content.end","contentId":"c","later":{}}'))
     assert known == agent_pb2.AgentDelta(seq=1, content_end=agent_pb2.ContentEnd(content_id="c"))
 
 
-def test_json_over_several_lines_stands_on_one_and_keeps_its_numbers() -> None:
+def test_json_of_several_lines_is_stored_on_one_line_and_keeps_its_numbers() -> None:
     reference = common_pb2.Reference(id="1", meta='{\r\n\t"n": 1.10,\n\t"m": "a\\nb"\n}')
     data = bytes(dump_proto(reference))
     assert b"\n" not in data
@@ -74,7 +74,7 @@ def test_json_over_several_lines_stands_on_one_and_keeps_its_numbers() -> None:
 
 
 @pytest.mark.parametrize("message", [common_pb2.Usage(cost_usd=float("nan")), common_pb2.Reference(meta="")])
-def test_what_json_cannot_say_is_absent(message: Message) -> None:
+def test_values_that_json_cannot_express_are_omitted(message: Message) -> None:
     again = type(message)()
     load_proto(dump_proto(message), again)
     assert again == type(message)()

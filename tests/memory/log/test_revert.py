@@ -1,4 +1,4 @@
-"""Checkpoints: going back to one, in every view, again and again, and after a restart."""
+"""Reverting to a checkpoint: in every view, repeatedly, and after a restart."""
 
 import asyncio
 from typing import Any
@@ -23,19 +23,19 @@ pytestmark = pytest.mark.engines
 
 
 async def list_visible_texts(memory: Memory, chat_id: str) -> list[str]:
-    """Return the texts that people see, in events and raw messages, which say the same."""
+    """Return the texts that users see, in events and raw messages, which must agree."""
     chat = await memory.chat(chat_id=chat_id, include_raw_messages=True)
-    shown = [
+    texts = [
         event.request_query.message or event.content_snapshot.text
         for event in chat.events
         if event.WhichOneof("payload") in ("request_query", "content_snapshot")
     ]
     raw = [message["content"][0]["text"] for message in orjson.loads(chat.raw_messages)]
-    assert sorted(raw) == sorted(shown), "events go run by run, raw messages line by line"
-    return shown
+    assert sorted(raw) == sorted(texts), "events go run by run, raw messages line by line"
+    return texts
 
 
-async def say(memory: Memory, chat_id: str, question: str, answer: str) -> str:
+async def add_run(memory: Memory, chat_id: str, question: str, answer: str) -> str:
     run_id = new_id()
     await memory.append(chat_id, run_id, query_line(question), make_answer(answer), run_line())
     return run_id
@@ -45,7 +45,7 @@ def make_answer(text: str) -> memory_pb2.LogLine:
     return step_line(content(text, events=events(5)))
 
 
-async def test_appends_name_their_checkpoint(memory: Memory) -> None:
+async def test_appends_return_their_checkpoint(memory: Memory) -> None:
     chat_id, run_id = new_id(), new_id()
     assert (await memory.append(chat_id, run_id, query_line())).checkpoint_id == 0
     request_id = new_id()
@@ -58,11 +58,13 @@ async def test_appends_name_their_checkpoint(memory: Memory) -> None:
 
 @pytest.mark.engines("postgres")
 @pytest.mark.parametrize("restart", [False, True])
-async def test_a_revert_shows_the_log_as_it_was_and_ids_go_on_from_there(serve: Serve, restart: bool) -> None:
+async def test_a_revert_restores_the_view_and_later_checkpoints_are_numbered_from_there(
+    serve: Serve, restart: bool
+) -> None:
     chat_id = new_id()
     async with serve() as memory:
-        await say(memory, chat_id, "one", "1")
-        await say(memory, chat_id, "two", "2")
+        await add_run(memory, chat_id, "one", "1")
+        await add_run(memory, chat_id, "two", "2")
         assert await memory.revert(chat_id, 2) == 7
         if not restart:
             assert await list_visible_texts(memory, chat_id) == ["one", "1"]
@@ -74,24 +76,24 @@ async def test_a_revert_shows_the_log_as_it_was_and_ids_go_on_from_there(serve: 
         assert await list_visible_texts(memory, chat_id) == ["one", "1", "three"]
 
 
-async def test_a_revert_for_the_model_leaves_what_people_see(memory: Memory) -> None:
+async def test_a_revert_for_the_model_does_not_change_what_users_see(memory: Memory) -> None:
     chat_id = new_id()
-    await say(memory, chat_id, "one", "1")
-    await say(memory, chat_id, "two", "2")
+    await add_run(memory, chat_id, "one", "1")
+    await add_run(memory, chat_id, "two", "2")
     await memory.revert(chat_id, 2, scope="model")
     run_id = new_id()
     assert (await memory.append(chat_id, run_id, query_line("three"))).checkpoint_id == 4
     assert await list_texts(memory, chat_id, run_id) == ["one", "1", "three"]
     assert await list_visible_texts(memory, chat_id) == ["one", "1", "two", "2", "three"]
     await memory.append(chat_id, run_id, run_line())
-    # The log as it was at 3 told the model everything.
+    # At checkpoint 3 the model still saw everything.
     await memory.revert(chat_id, 3)
     _, run_id = await memory.begin("four", chat_id)
     assert await list_texts(memory, chat_id, run_id) == ["one", "1", "two", "four"]
     assert await list_visible_texts(memory, chat_id) == ["one", "1", "two", "four"]
 
 
-async def test_a_run_that_has_not_ended_keeps_its_query(serve: Serve) -> None:
+async def test_a_revert_keeps_the_query_of_an_unfinished_run(serve: Serve) -> None:
     chat_id = new_id()
     async with serve() as memory:
         cancelled = (await memory.begin("wrong", chat_id))[1]
@@ -106,9 +108,9 @@ async def test_a_run_that_has_not_ended_keeps_its_query(serve: Serve) -> None:
         assert await list_visible_texts(memory, chat_id) == ["wrong", "late", "right", "yes"]
 
 
-async def test_a_stale_owner_takes_nothing_back(memory: Memory) -> None:
+async def test_a_stale_owner_cannot_revert(memory: Memory) -> None:
     chat_id = new_id()
-    await say(memory, chat_id, "one", "1")
+    await add_run(memory, chat_id, "one", "1")
     _, run_id = await memory.begin("go", chat_id)
     await memory.acquire(chat_id, run_id, "127.0.0.1:7001")
     with pytest.raises(StaleLease):
@@ -118,19 +120,19 @@ async def test_a_stale_owner_takes_nothing_back(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("checkpoint", [-1, 2, 99])
-async def test_a_checkpoint_that_is_not_there_is_not_found(memory: Memory, checkpoint: int) -> None:
+async def test_a_missing_checkpoint_is_not_found(memory: Memory, checkpoint: int) -> None:
     chat_id = new_id()
-    await say(memory, chat_id, "one", "1")
+    await add_run(memory, chat_id, "one", "1")
     with pytest.raises(NotFound, match="no checkpoint"):
         await memory.revert(chat_id, checkpoint)
     with pytest.raises(NotFound, match="does not exist"):
         await memory.revert(new_id(), 0)
 
 
-async def test_what_was_reverted_is_no_part_of_the_chat_list_or_search_but_stays_in_the_log(memory: Memory) -> None:
+async def test_reverted_runs_are_not_listed_or_found_but_stay_in_the_log(memory: Memory) -> None:
     chat_id = new_id()
-    await say(memory, chat_id, "one", "1")
-    run_id = await say(memory, chat_id, "cucumber", "2")
+    await add_run(memory, chat_id, "one", "1")
+    run_id = await add_run(memory, chat_id, "cucumber", "2")
     assert len(await memory.search("cucumber")) == 1
     await memory.revert(chat_id, 2)
     assert await memory.search("cucumber") == []
@@ -139,12 +141,12 @@ async def test_what_was_reverted_is_no_part_of_the_chat_list_or_search_but_stays
     assert (await memory.chat(run_id=run_id)).events == []
 
 
-async def test_state_goes_back_too_and_its_version_goes_on(serve: Serve) -> None:
+async def test_a_revert_restores_the_state_with_a_new_version(serve: Serve) -> None:
     chat_id = new_id()
     async with asyncio.timeout(200), serve() as memory:
-        await say(memory, chat_id, "one", "1")
+        await add_run(memory, chat_id, "one", "1")
         await memory.update_state(chat_id, 0, '{"todos":["a"],"loops":1}')
-        await say(memory, chat_id, "two", "2")
+        await add_run(memory, chat_id, "two", "2")
         await memory.update_state(chat_id, 1, '{"loops":2}')
         await memory.update_state(chat_id, 0, '{"x":1}', context_id="subagent-1")
         await memory.revert(chat_id, 2)
@@ -157,51 +159,51 @@ async def test_state_goes_back_too_and_its_version_goes_on(serve: Serve) -> None
         assert await memory.update_state(chat_id, 3, "{}") == 4
 
 
-# The rule in its simplest form: a revert forgets what came after its checkpoint, and keeps the queries of open runs.
+# The rule in its simplest form: a revert drops the lines after its checkpoint, and keeps the queries of open runs.
 
 Lines = list[Known]
 
 
-def model_of(log: Lines) -> tuple[Lines, Lines]:
-    """Return the lines that people see, and those that a model sees."""
-    shown: Lines = []
-    told: Lines = []
-    at: list[tuple[Lines, Lines]] = []
+def compute_views(log: Lines) -> tuple[Lines, Lines]:
+    """Return the lines that users see, and those that a model sees."""
+    visible: Lines = []
+    model_lines: Lines = []
+    views: list[tuple[Lines, Lines]] = []
     marks: list[int] = []
     is_open: dict[str, Known] = {}
     places: dict[str, int] = {}
     for line in log:
         if isinstance(line, Revert):
             checkpoint = line.to_checkpoint_id
-            before_shown, before_told = at[marks[checkpoint]]
+            visible_before, model_before = views[marks[checkpoint]]
             kept = [query for run_id, query in is_open.items() if places[run_id] >= checkpoint]
-            told = [*before_told, *kept]
+            model_lines = [*model_before, *kept]
             if line.scope == "all":
-                shown, marks = list(before_shown), marks[:checkpoint]
+                visible, marks = list(visible_before), marks[:checkpoint]
                 for query in kept:
-                    at.append((list(shown), [*before_told, *[item for item in kept if item in shown]]))
+                    views.append((list(visible), [*model_before, *[item for item in kept if item in visible]]))
                     places[query.run_id] = len(marks)
-                    marks.append(len(at) - 1)
-                    shown.append(query)
+                    marks.append(len(views) - 1)
+                    visible.append(query)
             continue
         if isinstance(line, Query | Step):
-            at.append((list(shown), list(told)))
+            views.append((list(visible), list(model_lines)))
             if isinstance(line, Query):
                 places[line.run_id] = len(marks)
                 is_open[line.run_id] = line
-            marks.append(len(at) - 1)
+            marks.append(len(views) - 1)
         elif isinstance(line, Run):
             is_open.pop(line.run_id, None)
-        shown.append(line)
-        told.append(line)
-    return shown, told
+        visible.append(line)
+        model_lines.append(line)
+    return visible, model_lines
 
 
 STAMP: dict[str, Any] = {"chat_id": "c", "updated_at": 1, "tenant": "", "user": "", "generation": 0}
 
 
 @given(st.lists(st.tuples(st.sampled_from(["query", "step", "end", "all", "model", "state"]), st.integers(0, 7))))
-def test_any_sequence_of_reverts_shows_what_the_rule_says(moves: list[tuple[str, int]]) -> None:
+def test_any_sequence_of_reverts_matches_the_rule(moves: list[tuple[str, int]]) -> None:
     chat = Chat.from_lines("c", [], 0, is_damaged=False)
     log: Lines = []
     for kind, number in moves:
@@ -213,10 +215,10 @@ def test_any_sequence_of_reverts_shows_what_the_rule_says(moves: list[tuple[str,
         chat.info.add_line(line)
         chat.commit_lines([line])
         log.append(line)
-        shown, told = model_of(log)
-        assert _numbers(chat.visible_runs) == sorted(line.n for line in shown)
-        assert _numbers(chat.model_runs) == sorted(line.n for line in told)
-        assert chat.info.checkpoints == sum(isinstance(line, Query | Step) for line in shown)
+        visible, model_lines = compute_views(log)
+        assert _numbers(chat.visible_runs) == sorted(line.n for line in visible)
+        assert _numbers(chat.model_runs) == sorted(line.n for line in model_lines)
+        assert chat.info.checkpoints == sum(isinstance(line, Query | Step) for line in visible)
     again = Chat.from_lines(
         "c", [line for text in map(encode_line, log) if (line := decode_line(text[:-1]))], 0, is_damaged=False
     )
@@ -228,7 +230,7 @@ def test_any_sequence_of_reverts_shows_what_the_rule_says(moves: list[tuple[str,
 
 
 def _line(kind: str, number: int, stamp: dict[str, Any], chat: Chat) -> Known | None:
-    """A line of a kind, if this chat can take one."""
+    """Return a line of this kind, if the chat can take one."""
     run = chat.info.runs.get(stamp["run_id"])
     own: dict[str, Any] = {**stamp, "run_id": ""}
     match kind:

@@ -1,4 +1,4 @@
-"""Session state: changed by comparing, kept in the log, one for each context."""
+"""Session state: updated by compare-and-set, stored in the log, one per context."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tests.support.memory.writing import Memory, new_id, run_line, step_line
 pytestmark = pytest.mark.engines
 
 
-async def test_a_context_without_state_has_an_empty_one(memory: Memory) -> None:
+async def test_a_context_without_state_has_an_empty_object(memory: Memory) -> None:
     chat_id, _ = await memory.begin()
     assert await memory.state(chat_id) == (0, "{}")
     with pytest.raises(NotFound):
@@ -21,7 +21,7 @@ async def test_a_context_without_state_has_an_empty_one(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-async def test_the_log_keeps_what_has_changed(serve: Serve, kept: Kept, restart: bool) -> None:
+async def test_the_log_stores_only_what_has_changed(serve: Serve, kept: Kept, restart: bool) -> None:
     big = "123456789012345678901234567890.10"
     async with serve() as memory:
         chat_id, run_id = await memory.begin()
@@ -42,7 +42,7 @@ async def test_the_log_keeps_what_has_changed(serve: Serve, kept: Kept, restart:
     assert lines[3]["contextId"] == "subagent-12345678"
 
 
-async def test_of_changes_at_the_same_moment_one_wins(memory: Memory) -> None:
+async def test_only_one_of_several_simultaneous_updates_succeeds(memory: Memory) -> None:
     chat_id, _ = await memory.begin()
     async with asyncio.timeout(100):
         updates = (memory.update_state(chat_id, 0, f'{{"n":{index}}}') for index in range(20))
@@ -53,13 +53,13 @@ async def test_of_changes_at_the_same_moment_one_wins(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("state", ["[]", "1", '"x"', "null"])
-async def test_a_state_is_an_object(memory: Memory, state: str) -> None:
+async def test_a_state_that_is_no_object_is_rejected(memory: Memory, state: str) -> None:
     chat_id, _ = await memory.begin()
     with pytest.raises(InvalidRequest):
         await memory.update_state(chat_id, 0, state)
 
 
-async def test_a_run_that_has_no_say_any_more_changes_no_state(memory: Memory) -> None:
+async def test_a_stale_or_ended_run_cannot_change_the_state(memory: Memory) -> None:
     chat_id, run_id = await memory.begin()
     await memory.append(chat_id, run_id, step_line(user("a")), generation=2)
     with pytest.raises(StaleLease):

@@ -1,7 +1,8 @@
-"""A model of a disk that loses power: any folder that it may leave behind.
+"""A model of a disk that loses power, which produces any folder that may remain.
 
-A file's bytes are safe once a sync of it began after they were written, its name once a sync of its folder did. Of the
-rest each sector has what any earlier write left in it, a file any of its sizes, a folder any of its changes.
+A file's bytes are safe once a sync of it has started after they were written, its name once a sync of its folder has.
+Of everything else, each sector holds what any earlier write put there, a file has any of its sizes, and a folder any of
+its changes.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class File:
 class Folder:
     safe: dict[str, Entry] = field(default_factory=dict[str, "Entry"])
     pending: list[tuple[int, Change]] = field(default_factory=list[tuple[int, "Change"]])
-    """Ends of calls, and what they change."""
+    """Ends of calls, and the changes they make."""
     now: dict[str, Entry] = field(default_factory=dict[str, "Entry"])
 
     def change(self, end: int, change: Change) -> None:
@@ -74,22 +75,22 @@ Change: TypeAlias = Callable[[dict[str, Entry]], None]
 
 
 class Disk:
-    """The folder at `root` after the calls that it was told of."""
+    """The folder at `root` after the given calls."""
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)
         self._top = Folder()
 
-    def tell(self, calls: Iterable[Call]) -> None:
+    def apply_calls(self, calls: Iterable[Call]) -> None:
         for call in calls:
             self._take(call)
 
     def write_any(self, target: Path, random: Random) -> None:
-        """Write what a power cut may leave now."""
+        """Write a folder that a power cut may leave now."""
         _write_folder(self._top, target, random)
 
     def _take(self, call: Call) -> None:
-        if call.name == "said":
+        if call.name == "print":
             return
         if call.name == "sync":
             entry = self._find(call.path)
@@ -103,14 +104,14 @@ class Disk:
         assert isinstance(parent, Folder)
         if call.name in ("write", "truncate"):
             file = parent.now.get(name)
-            if isinstance(file, File):  # what is open may have no name any more
+            if isinstance(file, File):  # an open file may have no name any more
                 file.pending.append(call)
             return
         entry = parent.now.get(name)
         match call.name:
             case "create" | "mkdir":
-                made = File() if call.name == "create" else Folder()
-                parent.change(call.end, lambda entries: entries.update({name: made}))
+                new_entry = File() if call.name == "create" else Folder()
+                parent.change(call.end, lambda entries: entries.update({name: new_entry}))
             case "rename":
                 assert os.path.dirname(call.target) == os.path.dirname(call.path), "the model knows one folder"
                 assert entry is not None

@@ -1,4 +1,4 @@
-"""The system calls by which a command changed a folder, recorded by strace, in the order in which they ended."""
+"""System calls by which a command changed a folder, recorded by strace, in the order in which they ended."""
 
 import re
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ _RESUMED = re.compile(r"<\.\.\. \w+ resumed>(.*)")
 @dataclass(frozen=True, slots=True)
 class Call:
     name: str
-    """create, write, truncate, sync, sync all, rename, unlink, mkdir, rmdir, or said."""
+    """create, write, truncate, sync, sync all, rename, unlink, mkdir, rmdir, or print."""
     start: int
     end: int
     """Places in the order of all calls."""
     path: str
     data: bytes = b""
-    """Bytes that were written or said."""
+    """Bytes that were written or printed."""
     at: int = 0
     """The offset of a write; the size of a truncate."""
     target: str = ""
@@ -32,7 +32,7 @@ class Call:
 
 
 async def record_calls(command: list[str], folder: Path, trace: Path) -> list[Call]:
-    """Run `command` and return its changes of `folder`, which is empty before, and its lines on standard output."""
+    """Run `command`, and return its changes to `folder`, which starts empty, and its lines on standard output."""
     strace = (
         "strace",
         "-f",
@@ -56,20 +56,20 @@ class _Reader:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._sizes: dict[str, int] = {}
-        """By path; for calls that do not say where they write."""
+        """By path, for calls that do not say at which offset they write."""
         self._offsets: dict[str, int] = {}
 
     def read_calls(self, lines: Iterator[str]) -> Iterator[Call]:
-        begun: dict[str, tuple[int, str]] = {}
+        unfinished: dict[str, tuple[int, str]] = {}
         for place, line in enumerate(lines):
             thread, _, text = line.rstrip("\n").partition(" ")
             text = text.lstrip()
             if text.endswith(" <unfinished ...>"):
-                begun[thread] = place, text.removesuffix(" <unfinished ...>")
+                unfinished[thread] = place, text.removesuffix(" <unfinished ...>")
                 continue
             start = place
             if resumed := _RESUMED.match(text):
-                start, before = begun.pop(thread)
+                start, before = unfinished.pop(thread)
                 text = before + resumed[1]
             if (match := _CALL.match(text)) is not None:
                 yield from self._read_call(start, place, *match.groups())
@@ -85,7 +85,7 @@ class _Reader:
             case "pwrite64":
                 call = Call("write", start, end, files[0], strings[0][: int(result)], int(last))
             case "write" if arguments.startswith("1<"):
-                yield Call("said", start, end, "", strings[0])
+                yield Call("print", start, end, "", strings[0])
                 return
             case "write":
                 at = self._offsets.get(files[0], 0)

@@ -1,6 +1,6 @@
 """Writes to a folder of chats and prints what was acknowledged: `python -m tests.memory.power.workload FOLDER SYNCS`.
 
-At the sync of number SYNCS (0: none) the process kills itself instead.
+At sync number SYNCS (0: never) the process kills itself instead.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from tests.support.memory.writing import Memory, query_line, run_line, step_line
 CHATS = [make_id("chat", str(index)) for index in range(3)]
 FORGOTTEN = make_id("chat", "forgotten")
 WORDS = ("appended", "leased", "remembered", "put", "forked", "deleting", "deleted", "forgetting", "forgot")
-"""Beginnings of the lines that say what was acknowledged, or begun; the service logs to the same place."""
+"""First words of the lines that say what was acknowledged or started; the service logs to the same output."""
 
 SECRET = "fact 1"
-"""The fact that is deleted."""
+"""The fact that will be deleted."""
 
 SIZES = (10, 1200, 40, 700, 5000, 3, 520)
-"""Characters of the messages in turn: within a sector, and over several pages."""
+"""Characters of the messages in turn: some within a sector, some over several pages."""
 
 
 async def main(folder: Path, syncs: int) -> None:
@@ -57,7 +57,7 @@ async def main(folder: Path, syncs: int) -> None:
 
 
 async def write_chat(memory: Memory, chat_id: str) -> None:
-    """A run whose appends come several at a time, so that they are written together."""
+    """Hold a run that sends several appends at a time, so that they are written together."""
     run_id = make_id(chat_id, "run")
     await append(memory, chat_id, run_id, "query", query_line("go"))
     for turn in range(6):

@@ -1,4 +1,4 @@
-"""Appending over a real socket to real files: numbers, repetition, fencing, and the lines as they stand in the file."""
+"""Append over a real socket to real files: line numbers, repetition, fencing, and the stored form of each line."""
 
 import asyncio
 import re
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.engines
 BIG = "123456789012345678901234567890.10"
 
 
-async def lines_of(kept: Kept, chat_id: str) -> list[dict[str, Any]]:
+async def read_lines(kept: Kept, chat_id: str) -> list[dict[str, Any]]:
     return [orjson.loads(line) for line in (await kept.log(chat_id)).splitlines()]
 
 
@@ -36,13 +36,13 @@ async def test_lines_get_consecutive_numbers_and_the_append_its_uuid(memory: Mem
     assert reply == memory_pb2.AppendResponse(
         first_n=2, last_n=3, chat_name="what is the weather like?", checkpoint_id=1, chat_owner="default"
     )
-    lines = await lines_of(kept, chat_id)
+    lines = await read_lines(kept, chat_id)
     assert [line["_n"] for line in lines] == [1, 2, 3]
     assert lines[1]["uuid"] == request_id
     assert len({line["uuid"] for line in lines}) == 3
 
 
-async def test_the_first_query_makes_the_chat(memory: Memory) -> None:
+async def test_the_first_query_creates_the_chat(memory: Memory) -> None:
     chat_id = new_id()
     first = await memory.append(chat_id, new_id(), query_line("水车 turns"))
     assert (first.chat_created, first.chat_name, first.first_n) == (True, "水车 turns", 1)
@@ -50,14 +50,14 @@ async def test_the_first_query_makes_the_chat(memory: Memory) -> None:
     assert (second.chat_created, second.chat_name, second.first_n) == (False, "水车 turns", 2)
 
 
-async def test_a_blank_first_message_gives_the_default_name(memory: Memory) -> None:
+async def test_a_blank_first_message_gives_the_chat_its_default_name(memory: Memory) -> None:
     reply = await memory.append(new_id(), new_id(), query_line(" \n "))
     assert reply.chat_name == "New chat"
 
 
 @pytest.mark.engines("postgres")
 @pytest.mark.parametrize("restart", [False, True])
-async def test_a_repeated_append_is_answered_the_same_and_adds_nothing(serve: Serve, kept: Kept, restart: bool) -> None:
+async def test_a_repeated_append_gets_the_same_reply_and_adds_nothing(serve: Serve, kept: Kept, restart: bool) -> None:
     chat_id, run_id, request_id = new_id(), new_id(), new_id()
     lines = [query_line(), step_line(content("a")), run_line()]
     async with serve() as memory:
@@ -70,14 +70,14 @@ async def test_a_repeated_append_is_answered_the_same_and_adds_nothing(serve: Se
     assert first == memory_pb2.AppendResponse(
         first_n=1, last_n=3, chat_created=True, chat_name="hello", chat_owner="default"
     )
-    assert len(await lines_of(kept, chat_id)) == 3
+    assert len(await read_lines(kept, chat_id)) == 3
 
 
-async def test_a_query_whose_request_id_the_chat_has_names_the_first_run(memory: Memory, kept: Kept) -> None:
+async def test_a_query_with_a_known_request_id_returns_the_first_run(memory: Memory, kept: Kept) -> None:
     chat_id, run_id = await memory.begin(request_id="mine")
     reply = await memory.append(chat_id, new_id(), query_line("again", request_id="mine"))
     assert reply == memory_pb2.AppendResponse(chat_name="hello", duplicate_run_id=run_id)
-    assert len(await lines_of(kept, chat_id)) == 1
+    assert len(await read_lines(kept, chat_id)) == 1
     other_chat = await memory.append(new_id(), new_id(), query_line(request_id="mine"))
     assert not other_chat.HasField("duplicate_run_id")
 
@@ -103,7 +103,7 @@ async def test_a_chat_or_run_without_a_query_is_not_found(memory: Memory) -> Non
         await memory.append(other_chat, run_id, step_line(content("a")))
 
 
-async def test_an_earlier_generation_is_stale(memory: Memory) -> None:
+async def test_an_append_with_an_older_generation_is_stale(memory: Memory) -> None:
     chat_id, run_id = await memory.begin()
     await memory.append(chat_id, run_id, step_line(content("a")), generation=2)
     with pytest.raises(StaleLease, match="generation 2; 1 is stale"):
@@ -111,7 +111,7 @@ async def test_an_earlier_generation_is_stale(memory: Memory) -> None:
     await memory.append(chat_id, run_id, step_line(content("c")), generation=2)
 
 
-async def test_an_ended_run_takes_no_more_lines(memory: Memory) -> None:
+async def test_an_ended_run_accepts_no_more_lines(memory: Memory) -> None:
     chat_id, run_id = await memory.begin_with(run_line())
     with pytest.raises(StaleLease, match="has ended"):
         await memory.append(chat_id, run_id, step_line(content("late")), generation=7)
@@ -140,7 +140,7 @@ def _raw(**fields: Any) -> memory_pb2.LogMessage:
         ),
     ],
 )
-async def test_lines_of_a_wrong_shape_are_refused_by_name(
+async def test_malformed_lines_are_rejected_naming_the_field(
     memory: Memory, lines: list[memory_pb2.LogLine], field: str
 ) -> None:
     chat_id, run_id = await memory.begin()
@@ -149,7 +149,7 @@ async def test_lines_of_a_wrong_shape_are_refused_by_name(
     assert caught.value.metadata["field"] == field
 
 
-async def test_a_query_line_stands_in_the_file_as_the_format_says(memory: Memory, kept: Kept) -> None:
+async def test_a_query_line_is_stored_in_the_documented_format(memory: Memory, kept: Kept) -> None:
     reference = common_pb2.Reference(id="f1", type="file", name="a.txt", meta='{"n": ' + BIG + "}")
     chat_id, run_id = await memory.begin(
         "a\n\u2028b",
@@ -185,7 +185,7 @@ async def test_a_query_line_stands_in_the_file_as_the_format_says(memory: Memory
     }  # fmt: skip
 
 
-async def test_a_step_line_stands_in_the_file_as_the_format_says(memory: Memory, kept: Kept) -> None:
+async def test_a_step_line_is_stored_in_the_documented_format(memory: Memory, kept: Kept) -> None:
     chat_id, run_id = await memory.begin()
     thought = reasoning(
         "hm\n\n", reasoning_id="r_1", events=events(5), timing=memory_pb2.Timing(started_at=1, ended_at=2)
@@ -210,7 +210,7 @@ async def test_a_step_line_stands_in_the_file_as_the_format_says(memory: Memory,
         ),
         generation=3,
     )
-    line = (await lines_of(kept, chat_id))[1]
+    line = (await read_lines(kept, chat_id))[1]
     ts, msg = 1_700_000_000_000, "m_00000001"
     usage = {"inputTokens": 10, "outputTokens": 4, "modelCalls": 1, "toolCalls": 1}
     assert (line["_type"], line["_stage"], line["_seq"], line["_gen"]) == ("step", "react", 1, 3)
@@ -237,7 +237,7 @@ async def test_a_step_line_stands_in_the_file_as_the_format_says(memory: Memory,
     ]  # fmt: skip
 
 
-async def test_event_and_run_lines_stand_in_the_file_as_they_are_sent(memory: Memory, kept: Kept) -> None:
+async def test_event_and_run_lines_are_stored_as_they_are_sent(memory: Memory, kept: Kept) -> None:
     chat_id, run_id = await memory.begin()
     submit = agent_pb2.RequestSubmit(
         request_id="q", chat_id=chat_id, run_id=run_id, tool_id="t", payload='{"n":' + BIG + "}"
@@ -249,7 +249,7 @@ async def test_event_and_run_lines_stand_in_the_file_as_they_are_sent(memory: Me
         event_line(seq=4, timestamp=5, request_submit=submit, task_id="12345678"),
         run_line("failed", 6, error=error),
     )
-    event, run = (await lines_of(kept, chat_id))[1:]
+    event, run = (await read_lines(kept, chat_id))[1:]
     assert event["event"] == {
         "seq": 4, "type": "request.submit", "requestId": "q", "chatId": chat_id, "runId": run_id, "toolId": "t",
         "payload": {"n": float(BIG)}, "taskId": "12345678", "timestamp": 5,
@@ -260,18 +260,18 @@ async def test_event_and_run_lines_stand_in_the_file_as_they_are_sent(memory: Me
     assert (event["_lines"], run.get("_lines")) == (2, None)
 
 
-async def test_calls_of_configured_tools_are_kept_and_given_as_actions(serve: Serve, kept: Kept) -> None:
+async def test_calls_of_configured_tools_are_stored_and_returned_as_actions(serve: Serve, kept: Kept) -> None:
     async with serve(chat_action_tools="theme, fireworks") as memory:
         chat_id, run_id = await memory.begin()
-        called = call("a1", name="theme", events=events(6)), result("a1", "OK", name="theme", events=events(7))
-        await memory.append(chat_id, run_id, step_line(*called, call("t1", events=events(8))))
+        call_and_result = call("a1", name="theme", events=events(6)), result("a1", "OK", name="theme", events=events(7))
+        await memory.append(chat_id, run_id, step_line(*call_and_result, call("t1", events=events(8))))
         found = (await memory.chat(chat_id=chat_id)).events
     assert found[3].action_snapshot == agent_pb2.ActionSnapshot(
         action_id="a1", run_id=run_id, action_name="theme", arguments="{}"
     )
     assert found[4].action_param == agent_pb2.ActionParam(action_id="a1", param="{}")
     assert found[5].action_result == agent_pb2.ActionResult(action_id="a1", result="OK")
-    ids = [(line.get("_toolId"), line.get("_actionId")) for line in (await lines_of(kept, chat_id))[1]["messages"]]
+    ids = [(line.get("_toolId"), line.get("_actionId")) for line in (await read_lines(kept, chat_id))[1]["messages"]]
     assert ids == [(None, "a1"), (None, "a1"), ("t1", None)]
 
 
@@ -287,10 +287,10 @@ async def test_concurrent_appends_to_many_chats_leave_no_gap(memory: Memory, kep
         )
     assert sorted(reply.first_n for reply in replies) == sorted(list(range(2, 42, 2)) * 8)
     for chat_id, _ in chats:
-        assert [line["_n"] for line in await lines_of(kept, chat_id)] == list(range(1, 42))
+        assert [line["_n"] for line in await read_lines(kept, chat_id)] == list(range(1, 42))
 
 
-async def test_a_caller_that_leaves_does_not_take_its_lines_back(folder: Path) -> None:
+async def test_lines_are_stored_even_if_the_caller_leaves(folder: Path) -> None:
     sync = HeldSync()
     async with asyncio.timeout(200), memory_over(folder, sync=sync) as memory:
         chat_id, run_id = await memory.begin("hello")
@@ -305,7 +305,7 @@ async def test_a_caller_that_leaves_does_not_take_its_lines_back(folder: Path) -
         assert len(await memory.context(chat_id, run_id)) == 3
 
 
-async def test_a_caller_that_leaves_does_not_keep_what_it_deletes(folder: Path) -> None:
+async def test_a_deletion_is_completed_even_if_the_caller_leaves(folder: Path) -> None:
     async with memory_over(folder) as memory:
         chats = [(await memory.begin_and_end())[0] for _ in range(12)]
         for chat_id in chats:
@@ -323,7 +323,7 @@ async def test_a_caller_that_leaves_does_not_keep_what_it_deletes(folder: Path) 
                 await engine.chats.load(chat_id)
 
 
-async def test_numbers_that_no_index_takes_are_refused(memory: Memory) -> None:
+async def test_numbers_too_large_for_the_index_are_rejected(memory: Memory) -> None:
     chat_id, run_id = await memory.begin()
     for line, name in (
         (event_line(seq=2**63, run_notice=agent_pb2.RunNotice(code="late")), "event.event.seq"),
@@ -337,8 +337,8 @@ async def test_numbers_that_no_index_takes_are_refused(memory: Memory) -> None:
     assert [chat.chat_id for chat in (await memory.chats()).chats] == [chat_id]
 
 
-async def test_charges_beyond_all_sense_count_as_much_as_may_be(memory: Memory) -> None:
-    """What a model's server says of itself keeps nobody else from their chats."""
+async def test_absurd_charges_are_capped(memory: Memory) -> None:
+    """A wrong report of a model's server must not lock users out of their chats."""
     chat_id, run_id = await memory.begin()
     huge = memory_pb2.Charge(
         agent_key="writer", input_tokens=2**63 - 1, output_tokens=-5, model_calls=1, cost_nano_usd=2**63 - 1

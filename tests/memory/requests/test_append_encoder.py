@@ -9,7 +9,7 @@ from tests.support.memory.writing import USAGE, Memory, query_line, run_line
 pytestmark = pytest.mark.engines
 
 
-def step_with_everything() -> memory_pb2.LogLine:
+def make_step_with_everything() -> memory_pb2.LogLine:
     step = memory_pb2.StepLine(
         stage="execute", seq=1, task_id="0a0b0c0d", context_id="task-0a0b0c0d", system="Be brief."
     )
@@ -32,17 +32,17 @@ def step_with_everything() -> memory_pb2.LogLine:
     return memory_pb2.LogLine(step=step)
 
 
-def notice() -> memory_pb2.LogLine:
+def make_notice() -> memory_pb2.LogLine:
     event = agent_pb2.AgentDelta(seq=13, timestamp=5, task_id="0a0b0c0d")
     event.run_notice.code, event.run_notice.message = "CODE", "text"
     return memory_pb2.LogLine(event=memory_pb2.EventLine(context_id="task-0a0b0c0d", event=event))
 
 
-async def test_lines_come_back_as_they_were_appended(memory: Memory) -> None:
+async def test_lines_are_returned_as_they_were_appended(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("hello")
     insight = memory_pb2.LogLine(insight=memory_pb2.NoteLine(text="seen", tool_call_id="call_2"))
     intent = memory_pb2.LogLine(intent=memory_pb2.NoteLine(context_id="main", text="goal"))
-    appended = [step_with_everything(), notice(), insight, intent, run_line()]
+    appended = [make_step_with_everything(), make_notice(), insight, intent, run_line()]
     await memory.append(chat_id, run_id, *appended)
     await memory.begin_and_end("another run", chat_id)
     lines = (await memory.chat(run_id=run_id, include_lines=True)).lines

@@ -1,4 +1,4 @@
-"""The view for people: GetChat over a real service."""
+"""The view of a chat that users see: GetChat over a real service."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from tests.support.memory.writing import USAGE, Memory, event_line, events, new_
 pytestmark = pytest.mark.engines
 
 
-def kinds(found: Any) -> list[tuple[int, str]]:
+def list_kinds(found: Any) -> list[tuple[int, str]]:
     return [(event.seq, event.WhichOneof("payload")) for event in found]
 
 
-async def test_a_run_is_given_as_snapshots_in_the_order_of_their_seq(memory: Memory) -> None:
+async def test_a_run_is_returned_as_snapshots_in_the_order_of_their_seq(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("weather?", params='{"big": 12345678901234567890123}', stream=True)
     notice = agent_pb2.RunNotice(run_id=run_id, code="TOOL_UNAVAILABLE", message="no maps")
     await memory.append(chat_id, run_id, event_line(seq=4, timestamp=7, run_notice=notice))
@@ -38,15 +38,15 @@ async def test_a_run_is_given_as_snapshots_in_the_order_of_their_seq(memory: Mem
     await memory.append(chat_id, run_id, run_line("completed", 21, finish_reason="length"))
 
     chat = await memory.chat(chat_id=chat_id)
-    assert kinds(chat.events) == [
+    assert list_kinds(chat.events) == [
         (1, "request_query"), (2, "chat_start"), (3, "run_start"), (4, "run_notice"), (9, "reasoning_snapshot"),
         (12, "content_snapshot"), (16, "tool_snapshot"), (18, "tool_result"), (19, "tool_snapshot"),
         (20, "tool_result"), (21, "run_complete"),
     ]  # fmt: skip
     by_seq = {event.seq: event for event in chat.events}
-    asked = by_seq[1].request_query
-    assert (asked.message, asked.params, asked.stream) == ("weather?", '{"big": 12345678901234567890123}', True)
-    assert (asked.chat_id, asked.agent_key, asked.role) == (chat_id, "writer", "user")
+    query = by_seq[1].request_query
+    assert (query.message, query.params, query.stream) == ("weather?", '{"big": 12345678901234567890123}', True)
+    assert (query.chat_id, query.agent_key, query.role) == (chat_id, "writer", "user")
     assert by_seq[2].chat_start == agent_pb2.ChatStart(chat_id=chat_id, chat_name="weather?")
     assert by_seq[3].run_start == agent_pb2.RunStart(run_id=run_id, chat_id=chat_id, agent_key="writer")
     assert by_seq[4] == agent_pb2.AgentDelta(seq=4, timestamp=7, run_notice=notice)
@@ -68,7 +68,7 @@ async def test_a_run_is_given_as_snapshots_in_the_order_of_their_seq(memory: Mem
 @pytest.mark.parametrize(
     ("state", "payload"), [("completed", "run_complete"), ("cancelled", "run_cancel"), ("failed", "run_error")]
 )
-async def test_each_ended_run_has_its_true_end_and_an_unfinished_one_has_none(
+async def test_each_ended_run_has_its_terminal_event_and_an_unfinished_one_has_none(
     memory: Memory, state: str, payload: str
 ) -> None:
     chat_id, run_id = await memory.begin()
@@ -76,7 +76,7 @@ async def test_each_ended_run_has_its_true_end_and_an_unfinished_one_has_none(
     await memory.append(chat_id, run_id, run_line(state, 4, error=error if state == "failed" else None))
     await memory.begin("next", chat_id)
     found = (await memory.chat(chat_id=chat_id)).events
-    assert kinds(found) == [
+    assert list_kinds(found) == [
         (1, "request_query"), (2, "chat_start"), (3, "run_start"), (4, payload), (1, "request_query"), (2, "run_start"),
     ]  # fmt: skip
     end = getattr(found[3], payload)
@@ -94,16 +94,16 @@ async def test_a_subagents_events_carry_its_id(memory: Memory) -> None:
     assert (event.subagent_id, event.task_id) == ("subagent-0a0b0c0d", "0a0b0c0e")
 
 
-async def test_a_run_is_found_by_its_id_alone(memory: Memory) -> None:
+async def test_a_run_can_be_found_by_its_id_alone(memory: Memory) -> None:
     chat_id, _ = await memory.begin_with(run_line(seq=4), message="one")
     _, second = await memory.begin("two", chat_id)
     chat = await memory.chat(run_id=second)
     assert (chat.chat_id, chat.chat_name) == (chat_id, "one")
-    assert kinds(chat.events) == [(1, "request_query"), (2, "run_start")]
+    assert list_kinds(chat.events) == [(1, "request_query"), (2, "run_start")]
     assert await memory.chat(chat_id=chat_id, run_id=second) == chat
 
 
-async def test_what_is_not_there_is_not_found(memory: Memory) -> None:
+async def test_an_unknown_chat_or_run_is_not_found(memory: Memory) -> None:
     _, run_id = await memory.begin()
     for fields in ({"chat_id": new_id()}, {"run_id": new_id()}, {"chat_id": new_id(), "run_id": run_id}):
         with pytest.raises(NotFound):
@@ -112,15 +112,15 @@ async def test_what_is_not_there_is_not_found(memory: Memory) -> None:
         await memory.chat()
 
 
-async def test_references_of_all_queries_are_given_once(memory: Memory) -> None:
-    one = common_pb2.Reference(id="1", name="a", size_bytes=2**53 + 1, meta='{"n": 12345678901234567890123}')
-    two = common_pb2.Reference(id="2", name="b")
-    chat_id, _ = await memory.begin("x", references=[one, two])
-    await memory.begin("y", chat_id, references=[common_pb2.Reference(id="2", name="other"), two])
-    assert list((await memory.chat(chat_id=chat_id)).references) == [one, two]
+async def test_references_of_all_queries_are_returned_once(memory: Memory) -> None:
+    first = common_pb2.Reference(id="1", name="a", size_bytes=2**53 + 1, meta='{"n": 12345678901234567890123}')
+    second = common_pb2.Reference(id="2", name="b")
+    chat_id, _ = await memory.begin("x", references=[first, second])
+    await memory.begin("y", chat_id, references=[common_pb2.Reference(id="2", name="other"), second])
+    assert list((await memory.chat(chat_id=chat_id)).references) == [first, second]
 
 
-async def test_raw_messages_are_given_as_they_are_stored_and_only_when_asked_for(memory: Memory) -> None:
+async def test_raw_messages_are_returned_as_stored_and_only_on_request(memory: Memory) -> None:
     chat_id, run_id = await memory.begin_with(step_line(content("水\n", content_id="c_1")), run_line(), message="one")
     _, run_id = await memory.begin_with(step_line(user("a"), call("t1", "{cut")), message="two", chat_id=chat_id)
     assert not (await memory.chat(chat_id=chat_id)).HasField("raw_messages")
@@ -136,7 +136,7 @@ async def test_raw_messages_are_given_as_they_are_stored_and_only_when_asked_for
     assert one_run == raw[2:]
 
 
-async def test_without_events_the_name_and_the_last_agent_are_given(memory: Memory) -> None:
+async def test_without_events_the_name_and_the_last_agent_are_returned(memory: Memory) -> None:
     chat_id, _ = await memory.begin("one")
     await memory.begin("two", chat_id, agent_key="planner")
     chat = await memory.chat(chat_id=chat_id, without_events=True)
@@ -154,7 +154,7 @@ async def test_the_run_of_a_request_is_found_whether_or_not_it_has_ended(memory:
 
 
 async def read_pages(memory: Memory, **fields: Any) -> list[Any]:
-    """The pages of a chat, the newest first."""
+    """Return the pages of a chat, newest first."""
     pages, token = list[Any](), ""
     while token or not pages:
         pages.append(await memory.chat(**fields, page_token=token))
@@ -162,10 +162,10 @@ async def read_pages(memory: Memory, **fields: Any) -> list[Any]:
     return pages
 
 
-async def test_a_long_chat_comes_in_pages_that_any_client_takes(memory: Memory) -> None:
+async def test_a_long_chat_is_returned_in_pages_of_less_than_4_mib(memory: Memory) -> None:
     chat_id, first = await memory.begin("first", references=[common_pb2.Reference(id="a", name="a.txt")])
-    for at in range(40):
-        text = content("x" * 250_000, content_id=f"c_{at}", events=events(4 + at))
+    for seq_offset in range(40):
+        text = content("x" * 250_000, content_id=f"c_{seq_offset}", events=events(4 + seq_offset))
         await memory.append(chat_id, first, step_line(text))
     await memory.append(chat_id, first, run_line("completed", 50))
     _, second = await memory.begin("second", chat_id, references=[common_pb2.Reference(id="b", name="b.txt")])
@@ -174,8 +174,8 @@ async def test_a_long_chat_comes_in_pages_that_any_client_takes(memory: Memory) 
     pages = await read_pages(memory, chat_id=chat_id)
     assert len(pages) > 3
     assert all(page.ByteSize() < 4 * 1024 * 1024 for page in pages)
-    told = [event for page in reversed(pages) for event in page.events]
-    assert [event.seq for event in told] == [1, 2, 3, *range(4, 44), 50, 1, 2, 4]
+    events_ = [event for page in reversed(pages) for event in page.events]
+    assert [event.seq for event in events_] == [1, 2, 3, *range(4, 44), 50, 1, 2, 4]
     assert [[reference.id for reference in page.references] for page in pages] == [
         ["b"], *[[]] * (len(pages) - 2), ["a"]
     ]  # fmt: skip
@@ -189,7 +189,7 @@ async def test_a_long_chat_comes_in_pages_that_any_client_takes(memory: Memory) 
 
 
 @pytest.mark.parametrize("token", ["x", ":1", "11111111-1111-4111-8111-111111111111:2"])
-async def test_a_page_of_another_chat_is_refused(memory: Memory, token: str) -> None:
+async def test_the_page_token_of_another_chat_is_rejected(memory: Memory, token: str) -> None:
     chat_id, _ = await memory.begin()
     with pytest.raises(InvalidRequest, match="pageToken"):
         await memory.chat(chat_id=chat_id, page_token=token)

@@ -1,4 +1,4 @@
-"""What fills a window, and what has left it: by kind, with why."""
+"""What fills a context window and what was omitted from it: the parts by kind, and why."""
 
 from pathlib import Path
 from typing import Any
@@ -25,16 +25,16 @@ async def load(
     return await contexts.load(memory, chat_id, run_id, with_parts=True, **given, **fields)
 
 
-def by_key(response: memory_pb2.LoadContextResponse) -> dict[tuple[str, str], agent_pb2.ContextPart]:
+def map_parts(response: memory_pb2.LoadContextResponse) -> dict[tuple[str, str], agent_pb2.ContextPart]:
     return {(part.kind, part.state): part for part in response.parts}
 
 
-async def test_every_token_of_a_request_is_of_a_part(memory: Memory) -> None:
+async def test_every_token_of_a_request_belongs_to_a_part(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("What is the weather?")
     steps = step_line(call("c1", '{"city":"Paris"}'), result("c1", "20°"))
     await memory.append(chat_id, run_id, steps)
     response = await load(memory, chat_id, run_id, reminders=["Left: 3 calls."])
-    parts = by_key(response)
+    parts = map_parts(response)
     assert [(part.kind, part.count, part.first_n, part.last_n) for part in response.parts] == [
         ("system", 1, 0, 0), ("tools", 1, 0, 0), ("messages", 2, 1, 2), ("reminder", 1, 2, 2), ("results", 1, 2, 2),
     ]  # fmt: skip
@@ -43,7 +43,7 @@ async def test_every_token_of_a_request_is_of_a_part(memory: Memory) -> None:
     assert not response.HasField("last_call")
 
 
-async def test_the_last_call_tells_what_came_from_the_cache(memory: Memory) -> None:
+async def test_last_call_reports_the_cached_tokens(memory: Memory) -> None:
     chat_id, run_id = await memory.begin()
     usage = common_pb2.Usage(input_tokens=100, output_tokens=5, cached_tokens=80, model_calls=1)
     await memory.append(chat_id, run_id, step_line(content("hi", usage=usage)), run_line())
@@ -52,44 +52,44 @@ async def test_the_last_call_tells_what_came_from_the_cache(memory: Memory) -> N
     assert (response.last_call.input_tokens, response.last_call.cached_tokens) == (100, 80)
 
 
-async def test_what_does_not_fit_is_told(memory: Memory) -> None:
+async def test_parts_that_do_not_fit_are_reported_with_the_reason(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("go")
     for number in range(6):
         await memory.append(chat_id, run_id, step_line(call(f"c{number}"), result(f"c{number}", "word " * 400)))
     response = await load(memory, chat_id, run_id, 2_000)
-    shown = sum(part.tokens for part in response.parts if part.state in ("shown", "shortened"))
-    assert shown == response.tokens < 2_000
-    left = [part for part in response.parts if part.state != "shown"]
-    assert left
-    assert all(part.why and part.first_n for part in left)
+    shown_tokens = sum(part.tokens for part in response.parts if part.state in ("shown", "shortened"))
+    assert shown_tokens == response.tokens < 2_000
+    omitted = [part for part in response.parts if part.state != "shown"]
+    assert omitted
+    assert all(part.why and part.first_n for part in omitted)
 
 
-async def test_what_is_past_the_caps_is_told(memory: Memory) -> None:
+async def test_runs_beyond_the_caps_are_reported_as_left_out(memory: Memory) -> None:
     chat_id = new_id()
     for number in range(6):
         await memory.append(chat_id, new_id(), query_line(f"q{number}"), step_line(content(f"a{number}")), run_line())
     _, run_id = await memory.begin("now", chat_id)
     window = memory_pb2.WindowSettings(runs_max=2, older="drop")
-    parts = by_key(await load(memory, chat_id, run_id, window=window))
-    left = parts["messages", "left_out"]
-    assert left.count >= 2
-    assert left.first_n == 1
-    assert "caps" in left.why
+    parts = map_parts(await load(memory, chat_id, run_id, window=window))
+    omitted = parts["messages", "left_out"]
+    assert omitted.count >= 2
+    assert omitted.first_n == 1
+    assert "caps" in omitted.why
 
 
-async def test_what_a_summary_stands_for_is_told_with_what_it_had(folder: Path) -> None:
+async def test_summarised_parts_are_reported_with_their_kinds(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY)) as memory:
         chat_id, run_id = await converse(memory)
         before = await load(memory, chat_id, run_id)
         await compact(memory, chat_id, run_id)
         after = await load(memory, chat_id, run_id)
-    parts = by_key(after)
+    parts = map_parts(after)
     (summary,) = [part for part in after.parts if part.kind == "summary"]
     assert summary.first_n == summary.last_n > parts["messages", "shown"].last_n
-    gone = [part for part in after.parts if part.state == "summarised"]
-    assert {part.kind for part in gone} == {"messages", "results"}
-    assert {part.why for part in gone} == {"a summary replaces it"}
-    assert gone[0].first_n == 1
+    summarised = [part for part in after.parts if part.state == "summarised"]
+    assert {part.kind for part in summarised} == {"messages", "results"}
+    assert {part.why for part in summarised} == {"a summary replaces it"}
+    assert summarised[0].first_n == 1
     assert after.parts[-1].state == "summarised", "what has left stands last"
     assert sum(part.count for part in after.parts if part.kind in ("messages", "results")) == sum(
         part.count for part in before.parts if part.kind in ("messages", "results")
@@ -97,7 +97,7 @@ async def test_what_a_summary_stands_for_is_told_with_what_it_had(folder: Path) 
     assert sum(part.tokens for part in after.parts if part.state != "summarised") == after.tokens
 
 
-async def test_a_compaction_is_told_with_its_receipt_and_what_it_cost(folder: Path) -> None:
+async def test_a_compaction_is_reported_with_its_receipt_and_its_cost(folder: Path) -> None:
     usage = common_pb2.Usage(input_tokens=100, output_tokens=5, cost_usd=0.5, model_calls=1)
     async with summarising(folder, Summariser(SUMMARY)) as memory:
         chat_id, run_id = await converse(memory)
@@ -135,7 +135,7 @@ async def test_a_compaction_is_told_with_its_receipt_and_what_it_cost(folder: Pa
     assert not plain.HasField("compaction")
 
 
-def test_a_list_in_a_section_does_not_begin_another() -> None:
+def test_a_numbered_list_in_a_section_does_not_start_another_section() -> None:
     text = (
         "Hello.\n1. Intent: x\n2. Concepts\n3. Files:\n1. a\n2. b\n3. c\n4. d\n4. Errors and fixes: none\n9. Next: end"
     )

@@ -1,4 +1,4 @@
-"""Pinned messages and edited summaries: what models see of them, in every request after."""
+"""Pinned messages and edited summaries, and what models see of them in every later request."""
 
 from pathlib import Path
 
@@ -12,12 +12,12 @@ from tests.support.memory.summarising import LIMITS, SUMMARY, Summariser, compac
 from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 
-async def pins(memory: Memory, chat_id: str) -> list[tuple[int, str]]:
+async def list_pins(memory: Memory, chat_id: str) -> list[tuple[int, str]]:
     return [(item.n, item.text) for item in (await memory.call("ListPins", chat_id=chat_id)).pins]
 
 
 @pytest.mark.engines
-async def test_messages_are_pinned_and_taken_back(memory: Memory) -> None:
+async def test_messages_are_pinned_and_unpinned(memory: Memory) -> None:
     chat_id, run_id, request_id = new_id(), new_id(), new_id()
     await memory.append(chat_id, run_id, query_line("My boat is Ada."), step_line(content("Fine.")), run_line())
     assert (await summary(memory, chat_id)).n == 0
@@ -25,25 +25,25 @@ async def test_messages_are_pinned_and_taken_back(memory: Memory) -> None:
     assert await pin(memory, chat_id, 1, request_id=request_id) == n == 4
     assert await pin(memory, chat_id, 1) == 0, "it is pinned already"
     await pin(memory, chat_id, 2)
-    assert await pins(memory, chat_id) == [(1, "My boat is Ada."), (2, "Fine.")]
+    assert await list_pins(memory, chat_id) == [(1, "My boat is Ada."), (2, "Fine.")]
     listed = (await memory.call("ListPins", chat_id=chat_id)).pins
     assert [(item.run_id, item.role) for item in listed] == [(run_id, "user"), (run_id, "assistant")]
     fork = await memory.fork(chat_id)
-    assert await pins(memory, fork) == await pins(memory, chat_id), "a fork carries them"
+    assert await list_pins(memory, fork) == await list_pins(memory, chat_id), "a fork carries them"
     assert await pin(memory, chat_id, 1, remove=True) == 6
-    assert await pins(memory, chat_id) == [(2, "Fine.")]
+    assert await list_pins(memory, chat_id) == [(2, "Fine.")]
     await memory.append(chat_id, new_id(), query_line("/compact with care"))
     for wrong in (0, 3, 7, 99):
         with pytest.raises(NotFound):
             await pin(memory, chat_id, wrong)
     with pytest.raises(NotFound):
-        await pins(memory, new_id())
+        await list_pins(memory, new_id())
     with pytest.raises(StaleLease):
         await edit(memory, chat_id, 1, "x")
 
 
 @pytest.mark.engines
-async def test_pinned_text_has_a_bound(memory: Memory) -> None:
+async def test_pinned_text_has_a_maximum_length(memory: Memory) -> None:
     chat_id = new_id()
     for _ in range(2):
         await memory.append(chat_id, new_id(), query_line("x" * 5000), run_line())
@@ -52,7 +52,7 @@ async def test_pinned_text_has_a_bound(memory: Memory) -> None:
         await pin(memory, chat_id, 3)
 
 
-async def test_a_pinned_message_survives_every_compaction_word_for_word(folder: Path) -> None:
+async def test_a_pinned_message_survives_every_compaction_verbatim(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY)) as memory:
         chat_id, run_id = await converse(memory)
         await pin(memory, chat_id, 5)
@@ -63,14 +63,14 @@ async def test_a_pinned_message_survives_every_compaction_word_for_word(folder: 
         await compact(memory, chat_id, run_id)
         second = await memory.context(chat_id, run_id, system="You are")
         await pin(memory, chat_id, 5, remove=True)
-        gone = await memory.context(chat_id, run_id, system="You are")
+        unpinned = await memory.context(chat_id, run_id, system="You are")
     for messages in (first, second):
         assert text_of(messages[1]).endswith(f"{PINNED}\n\nquestion 1")
-    assert PINNED not in text_of(gone[1])
-    assert gone[2:] == second[2:]
+    assert PINNED not in text_of(unpinned[1])
+    assert unpinned[2:] == second[2:]
 
 
-async def test_an_edited_summary_is_shown_and_the_old_one_stays(folder: Path) -> None:
+async def test_an_edited_summary_is_sent_and_the_original_stays_in_the_log(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY)) as memory:
         chat_id, run_id = await converse(memory)
         await compact(memory, chat_id, run_id)
@@ -81,18 +81,18 @@ async def test_an_edited_summary_is_shown_and_the_old_one_stays(folder: Path) ->
         )  # fmt: skip
         with pytest.raises(StaleLease):
             await edit(memory, chat_id, before.n - 1, "x")
-        shown = await memory.context(chat_id, run_id, system="You are", limits=LIMITS)
-        assert text_of(shown[1]) == "They spoke of boats."
+        messages = await memory.context(chat_id, run_id, system="You are", limits=LIMITS)
+        assert text_of(messages[1]) == "They spoke of boats."
     async with summarising(folder, Summariser(SUMMARY)) as memory:
-        assert await memory.context(chat_id, run_id, system="You are", limits=LIMITS) == shown
+        assert await memory.context(chat_id, run_id, system="You are", limits=LIMITS) == messages
         with pytest.raises(ChatBusy):
             await memory.revert(chat_id, 0)
     assert "They spoke of the weather." in (folder / f"{chat_id}.json").read_text()
 
 
 @pytest.mark.engines
-async def test_a_rollback_takes_back_no_pins_of_messages_that_stay(memory: Memory) -> None:
-    """Found by seed 739 of trials/simulation: a pin that was taken back while a run waited was there again."""
+async def test_a_rollback_does_not_undo_pins_of_messages_that_stay(memory: Memory) -> None:
+    """Found by seed 739 of trials/simulation: a pin that was removed while a run waited reappeared."""
     chat_id = new_id()
     for text in ("My boat is Ada.", "It is blue.", "It is in the harbour."):
         await memory.append(chat_id, new_id(), query_line(text), run_line())
@@ -104,15 +104,15 @@ async def test_a_rollback_takes_back_no_pins_of_messages_that_stay(memory: Memor
     await pin(memory, chat_id, 8)
     await memory.append(chat_id, run_id, run_line())
     await memory.revert(chat_id, 3, scope="model")
-    assert await pins(memory, chat_id) == [(3, "It is blue.")]
+    assert await list_pins(memory, chat_id) == [(3, "It is blue.")]
     await memory.append(chat_id, new_id(), query_line("And now?"), run_line())
     await memory.revert(chat_id, 2, scope="model")
-    assert await pins(memory, chat_id) == [(3, "It is blue.")]
+    assert await list_pins(memory, chat_id) == [(3, "It is blue.")]
     await memory.revert(chat_id, 0, scope="model")
-    assert await pins(memory, chat_id) == []
+    assert await list_pins(memory, chat_id) == []
 
 
-async def test_a_rollback_takes_back_no_edit_of_a_summary_that_stays(folder: Path) -> None:
+async def test_a_rollback_does_not_undo_an_edit_of_a_summary_that_stays(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY)) as memory:
         chat_id, run_id = await converse(memory)
         await compact(memory, chat_id, run_id)

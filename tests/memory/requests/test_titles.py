@@ -1,4 +1,4 @@
-"""Titles of chats: their first words, what they are given, and where both are seen."""
+"""Titles of chats: first words, titles that users set, and where both are shown."""
 
 import asyncio
 from typing import Any
@@ -26,10 +26,10 @@ async def update(memory: Memory, chat_id: str, title: str, **fields: Any) -> mem
 
 
 async def list_titles(memory: Memory, chat_id: str) -> list[tuple[str, str]]:
-    """Name and title, everywhere that a chat is shown."""
+    """Return name and title from each response that shows the chat."""
     listed = next(chat for chat in (await memory.chats()).chats if chat.chat_id == chat_id)
     whole, brief = await memory.chat(chat_id=chat_id), await memory.chat(chat_id=chat_id, without_events=True)
-    return [(shown.chat_name, shown.title) for shown in (listed, whole, brief)]
+    return [(response.chat_name, response.title) for response in (listed, whole, brief)]
 
 
 @pytest.mark.engines
@@ -47,7 +47,9 @@ async def list_titles(memory: Memory, chat_id: str) -> list[tuple[str, str]]:
         (" " * 2000 + "late", "late"),
     ],
 )
-async def test_name_and_title_are_the_first_words(serve: Serve, question: str, title: str) -> None:
+async def test_the_name_and_title_of_a_new_chat_are_the_first_words_of_its_query(
+    serve: Serve, question: str, title: str
+) -> None:
     async with serve() as memory:
         chat_id = await make_chat(memory, question)
         assert {*await list_titles(memory, chat_id)} == {(title, title)}
@@ -56,7 +58,7 @@ async def test_name_and_title_are_the_first_words(serve: Serve, question: str, t
 
 
 @pytest.mark.engines
-async def test_a_chat_is_given_a_title_and_keeps_its_name(serve: Serve) -> None:
+async def test_a_chat_gets_a_title_and_keeps_its_name(serve: Serve) -> None:
     request_id = new_id()
     async with serve() as memory:
         chat_id = await make_chat(memory, QUESTION)
@@ -76,7 +78,7 @@ async def test_a_chat_is_given_a_title_and_keeps_its_name(serve: Serve) -> None:
 
 
 @pytest.mark.engines
-async def test_what_has_a_title_keeps_it_where_that_is_asked(memory: Memory) -> None:
+async def test_if_untitled_does_not_replace_an_existing_title(memory: Memory) -> None:
     chat_id = await make_chat(memory, QUESTION)
     assert (await update(memory, chat_id, "of a model", if_untitled=True)).n == 4
     assert (await update(memory, chat_id, "of another", if_untitled=True)) == memory_pb2.UpdateChatResponse(
@@ -87,20 +89,20 @@ async def test_what_has_a_title_keeps_it_where_that_is_asked(memory: Memory) -> 
 
 
 @pytest.mark.engines
-async def test_a_title_for_want_of_one_never_replaces_what_a_person_writes_at_the_same_time(memory: Memory) -> None:
+async def test_a_generated_title_never_replaces_one_a_user_sets_at_the_same_time(memory: Memory) -> None:
     for _ in range(8):
         chat_id = await make_chat(memory, QUESTION)
-        _, *models = await asyncio.gather(
+        _, *model_replies = await asyncio.gather(
             update(memory, chat_id, "of a person"),
             *(update(memory, chat_id, f"of model {n}", if_untitled=True) for n in range(3)),
         )
-        assert {shown[1] for shown in await list_titles(memory, chat_id)} == {"of a person"}
-        assert sum(answer.n > 0 for answer in models) <= 1
-        assert all(answer.title for answer in models)
+        assert {names_[1] for names_ in await list_titles(memory, chat_id)} == {"of a person"}
+        assert sum(answer.n > 0 for answer in model_replies) <= 1
+        assert all(answer.title for answer in model_replies)
 
 
 @pytest.mark.engines
-async def test_titles_are_found_until_they_change(serve: Serve) -> None:
+async def test_a_chat_is_found_by_its_current_title_only(serve: Serve) -> None:
     async with serve() as memory:
         chat_id = await make_chat(memory, QUESTION)
         await make_chat(memory, "nothing of the kind")
@@ -120,14 +122,14 @@ async def test_titles_are_found_until_they_change(serve: Serve) -> None:
 
 
 @pytest.mark.engines
-async def test_wrong_titles_are_refused(memory: Memory) -> None:
+async def test_invalid_titles_are_rejected(memory: Memory) -> None:
     with pytest.raises(NotFound):
         await update(memory, new_id(), "x")
     with pytest.raises(InvalidRequest):
         await update(memory, await make_chat(memory, "x"), "x" * 401)
 
 
-async def test_a_run_goes_on_while_its_chat_is_renamed(memory: Memory) -> None:
+async def test_a_chat_can_be_renamed_during_a_run(memory: Memory) -> None:
     chat_id, run_id = new_id(), new_id()
     await memory.append(chat_id, run_id, query_line("hello"))
     assert (await update(memory, chat_id, "Greetings")).n == 2

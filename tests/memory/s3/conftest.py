@@ -1,4 +1,4 @@
-"""Blobs in a bucket, beside chats in a folder or a database."""
+"""Blobs in a bucket, next to chats in a folder or a database."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Backups in a bucket: what comes back is what was put, and what was broken off or changed is no backup."""
+"""Backups in a bucket: a backup is returned byte for byte, and an interrupted or changed one is refused."""
 
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ async def put(place: Place, folder: Path, name: str, content: bytes = CONTENT) -
         assert (await put_backup(bucket, folder / name, PIECE_BYTES)).size_bytes == len(content)
 
 
-async def test_what_comes_back_is_what_was_put(place: Place, tmp_path: Path) -> None:
+async def test_a_backup_is_returned_byte_for_byte(place: Place, tmp_path: Path) -> None:
     for name, content in (("many.tar", CONTENT), ("whole.tar", b"x" * PIECE_BYTES), ("none.tar", b"")):
         await put(place, tmp_path, name, content)
         async with place.open() as bucket:
@@ -37,7 +37,7 @@ async def test_what_comes_back_is_what_was_put(place: Place, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("harm", ["changed", "lost", "swapped", "not complete"])
-async def test_what_was_harmed_leaves_no_file(place: Place, tmp_path: Path, harm: str) -> None:
+async def test_a_damaged_backup_is_not_written_to_disk(place: Place, tmp_path: Path, harm: str) -> None:
     await put(place, tmp_path, "a.tar")
     async with place.open() as bucket:
         second = await bucket.get("a.tar/000001")
@@ -56,22 +56,24 @@ async def test_what_was_harmed_leaves_no_file(place: Place, tmp_path: Path, harm
     assert os.listdir(tmp_path) == ["a.tar"]
 
 
-async def test_the_oldest_go_and_what_was_broken_off_before(place: Place, tmp_path: Path) -> None:
+async def test_the_oldest_backups_are_deleted_together_with_earlier_incomplete_ones(
+    place: Place, tmp_path: Path
+) -> None:
     for day in range(1, 6):
         await put(place, tmp_path, f"2026-01-0{day}.tar")
     async with place.open() as bucket:
-        for broken in ("2026-01-03.tar/complete", "2026-01-05.tar/complete"):
-            await bucket.delete(broken)
+        for marker in ("2026-01-03.tar/complete", "2026-01-05.tar/complete"):
+            await bucket.delete(marker)
         assert await delete_older(bucket, 2) == ["2026-01-01.tar", "2026-01-03.tar"]
-        left = [(backup.name, backup.contents is not None) for backup in await list_backups(bucket)]
-        assert left == [("2026-01-02.tar", True), ("2026-01-04.tar", True), ("2026-01-05.tar", False)]
-        # Who begins anew writes over what was broken off.
+        remaining = [(backup.name, backup.contents is not None) for backup in await list_backups(bucket)]
+        assert remaining == [("2026-01-02.tar", True), ("2026-01-04.tar", True), ("2026-01-05.tar", False)]
+        # A new upload replaces an incomplete one.
         await put_backup(bucket, tmp_path / "2026-01-05.tar")
         await get_backup(bucket, "2026-01-05.tar", tmp_path / "back")
     assert (tmp_path / "back").read_bytes() == CONTENT
 
 
-async def test_one_whose_contents_were_harmed_hides_no_other(place: Place, tmp_path: Path) -> None:
+async def test_a_backup_with_damaged_contents_does_not_hide_others(place: Place, tmp_path: Path) -> None:
     for name in ("1.tar", "2.tar", "3.tar"):
         await put(place, tmp_path, name)
     async with place.open() as bucket:
@@ -91,12 +93,12 @@ async def run(place: Place, *arguments: str, **env: str) -> tuple[int | None, st
     return await run_program("headrace.cli", "backups", *arguments, env=os.environ | variables)
 
 
-async def test_the_command_says_what_it_did_and_what_it_cannot_do(place: Place, tmp_path: Path) -> None:
+async def test_the_command_reports_what_it_did_and_why_it_failed(place: Place, tmp_path: Path) -> None:
     for day in (1, 2):
         (tmp_path / f"{day}.tar").write_bytes(CONTENT)
     assert await run(place, "put", str(tmp_path / "1.tar"), place.url) == (0, "1.tar: 10240 bytes kept\n")
-    said = await run(place, "put", str(tmp_path / "2.tar"), place.url, "--keep", "1")
-    assert said == (0, "2.tar: 10240 bytes kept\n1.tar: deleted\n")
+    put_output = await run(place, "put", str(tmp_path / "2.tar"), place.url, "--keep", "1")
+    assert put_output == (0, "2.tar: 10240 bytes kept\n1.tar: deleted\n")
     listed = await run(place, "list", place.url)
     assert [line.split() for line in listed[1].splitlines()] == [
         ["name", "bytes", "state"],

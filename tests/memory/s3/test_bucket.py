@@ -1,4 +1,4 @@
-"""The few operations of S3 that blobs need, at a real server that refuses wrong signatures."""
+"""The operations of S3 that blobs need, against a real server that rejects wrong signatures."""
 
 import asyncio
 import re
@@ -41,7 +41,7 @@ async def test_objects_are_put_read_listed_and_deleted(place: Place) -> None:
         assert [entry async for entry in bucket.list("")] == []
 
 
-async def test_more_objects_are_listed_than_one_answer_has(place: Place) -> None:
+async def test_listing_continues_past_one_response(place: Place) -> None:
     async with place.open() as bucket:
         count = 1005
         for start in range(0, count, 15):
@@ -49,7 +49,7 @@ async def test_more_objects_are_listed_than_one_answer_has(place: Place) -> None
         assert [int(entry.key) async for entry in bucket.list("")] == list(range(count))
 
 
-async def test_what_has_gone_or_changed_is_not_replaced(place: Place) -> None:
+async def test_a_deleted_or_changed_object_is_not_replaced(place: Place) -> None:
     async with place.open() as bucket:
         await bucket.put("a", b"first")
         found = await bucket.get("a")
@@ -70,7 +70,7 @@ async def test_what_has_gone_or_changed_is_not_replaced(place: Place) -> None:
         ({}, "s3://absent/a", "AccessDenied|NoSuchBucket"),
     ],
 )
-async def test_a_bucket_that_refuses_is_no_bucket_to_start_with(
+async def test_a_bucket_that_refuses_access_prevents_the_start(
     place: Place, wrong: dict[str, str], url: str, code: str
 ) -> None:
     with pytest.raises(CannotServe, match=rf"HEADRACE_MEMORY_BLOBS: {url}: cannot be used: ({code})"):
@@ -78,7 +78,7 @@ async def test_a_bucket_that_refuses_is_no_bucket_to_start_with(
             pass
 
 
-async def test_a_bucket_that_refuses_later_is_told_as_such(place: Place) -> None:
+async def test_a_bucket_that_refuses_later_is_reported_as_overloaded(place: Place) -> None:
     async with proxying(place.settings.endpoint_url) as proxy, place.at(proxy.url).open() as bucket:
         proxy.target += "/absent"
         with pytest.raises(Overloaded, match=r"cannot be used \(\w+") as caught:
@@ -86,7 +86,7 @@ async def test_a_bucket_that_refuses_later_is_told_as_such(place: Place) -> None
         assert caught.value.retry_after_s
 
 
-def test_a_full_store_is_a_full_disk() -> None:
+def test_a_full_object_store_is_reported_as_a_full_disk() -> None:
     full = read_refusal(507, b"<?xml version='1.0'?><Error><Code>XMinioStorageFull</Code></Error>")
     assert isinstance(make_refusal_error(full), DiskFull)
     assert read_refusal(413, b"<html>").code == "status 413"
@@ -104,8 +104,8 @@ def env(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-async def test_a_pod_takes_a_role_over_with_its_token(place: Place, tmp_path: Path, env: pytest.MonkeyPatch) -> None:
-    token, asked = tmp_path / "token", list[dict[str, str]]()
+async def test_a_pod_assumes_a_role_with_its_token(place: Place, tmp_path: Path, env: pytest.MonkeyPatch) -> None:
+    token, sts_requests = tmp_path / "token", list[dict[str, str]]()
     token.write_text("a token\n")
     key = "".join(f"<{name}>{value}</{name}>" for name, value in make_key(place.settings, SessionToken="").items())
     result = f"<AssumeRoleWithWebIdentityResult><Credentials>{key}</Credentials></AssumeRoleWithWebIdentityResult>"
@@ -113,8 +113,8 @@ async def test_a_pod_takes_a_role_over_with_its_token(place: Place, tmp_path: Pa
     refusal = "<ErrorResponse><Error><Code>InvalidIdentityToken</Code></Error></ErrorResponse>"
 
     async def give_key(request: web.Request) -> web.Response:
-        asked.append({name: str(value) for name, value in (await request.post()).items()})
-        is_known = asked[-1]["WebIdentityToken"].strip() == "a token"
+        sts_requests.append({name: str(value) for name, value in (await request.post()).items()})
+        is_known = sts_requests[-1]["WebIdentityToken"].strip() == "a token"
         return web.Response(text=answer if is_known else refusal, status=200 if is_known else 400)
 
     async with proxying(place.settings.endpoint_url) as proxy:
@@ -126,14 +126,14 @@ async def test_a_pod_takes_a_role_over_with_its_token(place: Place, tmp_path: Pa
         async with open_bucket(place.url, of_role) as bucket:
             await bucket.put("a", b"b")
             assert await bucket.get("a") is not None
-        assert [one["RoleArn"] for one in asked] == ["arn:aws:iam::1:role/r"]
+        assert [sts_request["RoleArn"] for sts_request in sts_requests] == ["arn:aws:iam::1:role/r"]
         token.write_text("another token")
         with pytest.raises(CannotServe, match=r"cannot be used: .*InvalidIdentityToken"):
             async with open_bucket(place.url, of_role):
                 pass
 
 
-async def test_a_pod_asks_its_agent_for_a_key(place: Place, tmp_path: Path, env: pytest.MonkeyPatch) -> None:
+async def test_a_pod_gets_a_key_from_its_agent(place: Place, tmp_path: Path, env: pytest.MonkeyPatch) -> None:
     statuses = [503, 200]
 
     async def give_key(request: web.Request) -> web.Response:
@@ -157,7 +157,7 @@ async def test_a_pod_asks_its_agent_for_a_key(place: Place, tmp_path: Path, env:
         await runner.cleanup()
 
 
-async def test_a_profile_has_key_and_region(place: Place, tmp_path: Path, env: pytest.MonkeyPatch) -> None:
+async def test_a_profile_provides_key_and_region(place: Place, tmp_path: Path, env: pytest.MonkeyPatch) -> None:
     file = tmp_path / "credentials"
     key, secret = place.settings.access_key_id, place.settings.secret_access_key
     file.write_text(f"[chats]\naws_access_key_id={key}\naws_secret_access_key={secret}\nregion=eu-central-1\n")
@@ -177,7 +177,7 @@ async def test_a_profile_has_key_and_region(place: Place, tmp_path: Path, env: p
     ("region", "host"),
     [("eu-central-1", "chats.s3.eu-central-1.amazonaws.com"), ("cn-north-1", "chats.s3.cn-north-1.amazonaws.com.cn")],
 )
-async def test_a_bucket_is_in_its_partition(region: str, host: str) -> None:
+async def test_a_bucket_is_addressed_in_its_partition(region: str, host: str) -> None:
     settings = S3Settings(region=region, access_key_id="a", secret_access_key="b")
     async with open_requests(parse_place("s3://chats"), settings, QUICK) as requests:
         assert requests.address == f"https://{host}"
@@ -190,7 +190,7 @@ async def test_an_unknown_region_is_named() -> None:
 
 
 @pytest.mark.parametrize("mode", ["slow_down", "hang_up", "hang", "cut"])
-async def test_a_request_is_sent_again_when_it_fails_once(place: Place, mode: str) -> None:
+async def test_a_request_that_fails_once_is_retried(place: Place, mode: str) -> None:
     async with proxying(place.settings.endpoint_url) as proxy, place.at(proxy.url).open() as bucket:
         await bucket.put("a", b"content" * 1000)
         proxy.fail(mode, times=1)
@@ -200,7 +200,7 @@ async def test_a_request_is_sent_again_when_it_fails_once(place: Place, mode: st
         assert proxy.times == 0
 
 
-async def test_requests_at_a_time_are_bounded(place: Place) -> None:
+async def test_concurrent_requests_are_bounded(place: Place) -> None:
     limits = replace(QUICK, patience_s=60, silence_s=30, requests_max=3)
     async with proxying(place.settings.endpoint_url) as proxy, place.at(proxy.url, limits).open() as bucket:
         await asyncio.gather(*(bucket.put(str(n), b"") for n in range(40)))

@@ -1,4 +1,4 @@
-"""A service whose clock the test sets."""
+"""A memory service whose clock the test sets."""
 
 from collections.abc import AsyncGenerator
 

@@ -1,4 +1,4 @@
-"""Schedules whose user has gone, or that an operator holds, sees or deletes, on both engines."""
+"""Schedules whose user is suspended or has no key, or that an operator holds, lists or deletes, on both engines."""
 
 import json
 from pathlib import Path
@@ -19,53 +19,53 @@ STRANGER = Identity("globex", "root", scopes=ALL_SCOPES)
 DAILY = "0 8 * * *"
 
 
-async def test_an_operator_sees_holds_and_deletes_anybodys_schedule(serve: Serve, clock: Clock) -> None:
+async def test_an_operator_lists_holds_and_deletes_the_schedules_of_all_users(serve: Serve, clock: Clock) -> None:
     async with serve(clock=clock) as memory:
         with acting_as(ADA):
-            mine = await create(memory, cron=DAILY, message="my secret plan")
+            adas = await create(memory, cron=DAILY, message="my secret plan")
         with acting_as(BOB):
-            theirs = await create(memory, cron=DAILY)
+            bobs = await create(memory, cron=DAILY)
         with acting_as(EVE):
             await create(memory, cron=DAILY)
         for who in (ADA, BOB):
             with acting_as(who), pytest.raises(PermissionDenied):
                 await memory.call("ListSchedules", scope="tenant")
         with acting_as(STRANGER), pytest.raises(NotFound):
-            await update(memory, mine.schedule_id, held=True)
+            await update(memory, adas.schedule_id, held=True)
         with acting_as(OLGA):
             listed = (await memory.call("ListSchedules", scope="tenant")).schedules
-            assert {(one.user, one.schedule_id) for one in listed} == {
-                ("ada", mine.schedule_id),
-                ("bob", theirs.schedule_id),
+            assert {(item.user, item.schedule_id) for item in listed} == {
+                ("ada", adas.schedule_id),
+                ("bob", bobs.schedule_id),
             }
-            assert [one.user for one in (await memory.call("ListSchedules", scope="tenant", user="bob")).schedules] == [
-                "bob"
-            ]
-            shown = await get(memory, mine.schedule_id)
-            assert (shown.name, shown.message, shown.cron) == ("", "", DAILY)
-            assert (await update(memory, mine.schedule_id, held=True)).held == "operator"
+            assert [
+                item.user for item in (await memory.call("ListSchedules", scope="tenant", user="bob")).schedules
+            ] == ["bob"]
+            schedule = await get(memory, adas.schedule_id)
+            assert (schedule.name, schedule.message, schedule.cron) == ("", "", DAILY)
+            assert (await update(memory, adas.schedule_id, held=True)).held == "operator"
             with pytest.raises(NotFound):
-                await update(memory, mine.schedule_id, paused=True)
+                await update(memory, adas.schedule_id, paused=True)
             with pytest.raises(InvalidRequest, match="held"):
-                await update(memory, mine.schedule_id, held=False, paused=True)
-            await memory.call("DeleteSchedule", schedule_id=theirs.schedule_id)
-            lines = [json.loads(one.line) for one in (await memory.call("ListAudit", event="schedule")).lines]
+                await update(memory, adas.schedule_id, held=False, paused=True)
+            await memory.call("DeleteSchedule", schedule_id=bobs.schedule_id)
+            lines = [json.loads(item.line) for item in (await memory.call("ListAudit", event="schedule")).lines]
             assert [(line["event"], line["by"], line["of"]) for line in lines[:2]] == [
                 ("schedule.deleted", "olga", "bob"),
                 ("schedule.changed", "olga", "ada"),
             ]
         with acting_as(ADA), pytest.raises(PermissionDenied):
-            await update(memory, mine.schedule_id, held=False)
-        clock.pass_to(mine.next_at)
+            await update(memory, adas.schedule_id, held=False)
+        clock.pass_to(adas.next_at)
         assert [due.user for due in (await list_due(memory)).due] == ["eve"]
         with acting_as(ADA):
-            held = await get(memory, mine.schedule_id)
-        assert ([one.outcome for one in held.firings], held.next_at) == (["skipped"], mine.next_at + DAY)
+            held = await get(memory, adas.schedule_id)
+        assert ([item.outcome for item in held.firings], held.next_at) == (["skipped"], adas.next_at + DAY)
         with acting_as(OLGA):
-            assert not (await update(memory, mine.schedule_id, held=False)).HasField("held")
+            assert not (await update(memory, adas.schedule_id, held=False)).HasField("held")
 
 
-async def test_the_schedules_of_a_suspended_user_are_held_at_once_until_the_user_is_released(
+async def test_the_schedules_of_a_suspended_user_are_held_until_the_user_is_released(
     serve: Serve, clock: Clock, tmp_path: Path
 ) -> None:
     settings = key_settings(tmp_path, filed="acme/ada")
@@ -83,14 +83,12 @@ async def test_the_schedules_of_a_suspended_user_are_held_at_once_until_the_user
         assert not (await list_due(memory)).due
         with acting_as(OLGA):
             await memory.call("ReleaseUser", user="ada")
-            shown = await get(memory, schedule.schedule_id)
-        assert ([one.outcome for one in shown.firings], shown.HasField("held")) == (["skipped"], False)
-        assert (await take_due(memory, clock, shown.next_at)).user == "ada"
+            released = await get(memory, schedule.schedule_id)
+        assert ([firing.outcome for firing in released.firings], released.HasField("held")) == (["skipped"], False)
+        assert (await take_due(memory, clock, released.next_at)).user == "ada"
 
 
-async def test_a_schedule_is_held_while_all_keys_of_its_user_have_ended(
-    serve: Serve, clock: Clock, tmp_path: Path
-) -> None:
+async def test_a_schedule_is_held_while_its_user_has_no_valid_key(serve: Serve, clock: Clock, tmp_path: Path) -> None:
     async with serve(clock=clock, auth=key_settings(tmp_path, filed="acme/zoe")) as memory:
         with acting_as(ADA):
             schedule = await create(memory, cron=DAILY)
@@ -104,7 +102,7 @@ async def test_a_schedule_is_held_while_all_keys_of_its_user_have_ended(
         assert not (await list_due(memory)).due
         with acting_as(ADA):
             held = await get(memory, schedule.schedule_id)
-        assert (held.held, [one.outcome for one in held.firings]) == ("no_credential", ["skipped"])
-        with acting_as(ADA):  # she has signed in with a key of her own again
+        assert (held.held, [firing.outcome for firing in held.firings]) == ("no_credential", ["skipped"])
+        with acting_as(ADA):  # she has signed in and made a new key
             await memory.call_as(Identity("acme", "ada", scopes=ALL_SCOPES), "CreateKey", name="new", user="ada")
         assert (await take_due(memory, clock, held.next_at)).user == "ada"

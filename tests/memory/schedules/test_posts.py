@@ -1,4 +1,4 @@
-"""What other systems post to schedules: proof, repetitions, bounds, and what becomes of it; on both engines.
+"""Posts of other systems to schedules: signatures, repetitions, limits and results, on both engines.
 
 The posts are signed by the library of Standard Webhooks.
 """
@@ -39,21 +39,21 @@ async def make_secret(memory: Memory, schedule_id: str, **fields: Any) -> str:
     return (await memory.call("RotateScheduleSecret", schedule_id=schedule_id, **fields)).secret
 
 
-async def make(memory: Memory, **fields: Any) -> tuple[str, str]:
-    """The id of a schedule that takes posts, and its secret."""
+async def make_schedule(memory: Memory, **fields: Any) -> tuple[str, str]:
+    """Make a schedule that accepts posts; return its id and its secret."""
     schedule = await create(memory, on_webhook=True, **fields)
     return schedule.schedule_id, await make_secret(memory, schedule.schedule_id)
 
 
 def sign(secret: str, event_id: str, body: str, time_ms: int) -> dict[str, Any]:
-    """The fields of a signed post."""
+    """Return the fields of a signed post."""
     moment = datetime.fromtimestamp(time_ms // 1000, UTC)
     signature = standardwebhooks.Webhook(secret).sign(event_id, moment, body)
     return {"webhook_id": event_id, "timestamp": str(time_ms // 1000), "signature": signature, "payload": body.encode()}
 
 
 async def take_next(memory: Memory, clock: Clock) -> schedule_pb2.DueSchedule:
-    """What is due a moment later: posts of one moment are some milliseconds apart."""
+    """Take what is due a moment later: posts of one moment are some milliseconds apart."""
     return await take_due(memory, clock, clock.now + 100)
 
 
@@ -71,7 +71,7 @@ async def post(
 async def test_a_post_is_due_at_once_and_keeps_its_place_over_a_restart(serve: Serve, clock: Clock) -> None:
     async with serve(clock=clock) as memory:
         with acting_as(ADA):
-            schedule_id, secret = await make(memory)
+            schedule_id, secret = await make_schedule(memory)
         assert (await list_due(memory)) == schedule_pb2.ListDueSchedulesResponse(), "it has no time of its own"
         assert [await post(memory, schedule_id, secret, name) for name in ("e1", "e2", "e1")] == [
             "accepted",
@@ -89,18 +89,18 @@ async def test_a_post_is_due_at_once_and_keeps_its_place_over_a_restart(serve: S
         assert await post(memory, schedule_id, secret, "e2") == "duplicate", "its run has begun"
         with acting_as(ADA):
             firings = (await get(memory, schedule_id)).firings
-    assert [(one.webhook_id, one.run_id, one.outcome) for one in firings] == [
+    assert [(firing.webhook_id, firing.run_id, firing.outcome) for firing in firings] == [
         ("e2", "run of e2", "started"),
         ("e1", "run of e1", "started"),
     ]
 
 
-async def test_whatever_is_wrong_is_refused_in_the_same_words(memory: Memory, clock: Clock) -> None:
-    schedule_id, secret = await make(memory)
+async def test_every_invalid_post_is_refused_with_the_same_message(memory: Memory, clock: Clock) -> None:
+    schedule_id, secret = await make_schedule(memory)
     closed = await create(memory, cron="0 * * * *")
     closed_secret = await make_secret(memory, closed.schedule_id)
     unsigned = await create(memory, on_webhook=True)
-    other_id, other_secret = await make(memory)
+    other_id, other_secret = await make_schedule(memory)
     good = sign(secret, "e1", BODY, START)
     for_other = sign(other_secret, "e1", BODY, START)
     wrong = [
@@ -124,20 +124,22 @@ async def test_whatever_is_wrong_is_refused_in_the_same_words(memory: Memory, cl
         (schedule_id, sign(secret, "x" * 257, BODY, START)),
         (schedule_id, sign(secret, "e1", "no JSON", START) | {"signature": "v1,AAAA"}),
     ]
-    told: set[str] = set()
-    for at, fields in wrong:
+    errors: set[str] = set()
+    for target_id, fields in wrong:
         with pytest.raises(Unauthenticated) as caught:
-            await receive(memory, at, fields)
-        told.add(f"{caught.value.message} {caught.value.metadata}")
-    assert len(told) == 1, "nobody learns what was wrong"
+            await receive(memory, target_id, fields)
+        errors.add(f"{caught.value.message} {caught.value.metadata}")
+    assert len(errors) == 1, "nobody learns what was wrong"
     assert (await get(memory, schedule_id)).posts_waiting == 0
     assert await receive(memory, schedule_id, good | {"signature": f"v1,AAAA v2,x {good['signature']}"}) == "accepted"
     old = sign(secret, "e3", BODY, START - TOLERANCE_S * 1000)
     assert await receive(memory, schedule_id, old) == "accepted"
 
 
-async def test_a_new_secret_counts_and_the_old_one_for_as_long_as_it_is_kept(memory: Memory, clock: Clock) -> None:
-    schedule_id, first = await make(memory)
+async def test_a_new_secret_is_valid_at_once_and_the_old_one_until_keep_s_has_passed(
+    memory: Memory, clock: Clock
+) -> None:
+    schedule_id, first = await make_schedule(memory)
     second = await make_secret(memory, schedule_id, keep_s=60)
     assert [await post(memory, schedule_id, secret, secret[-9:]) for secret in (first, second)] == ["accepted"] * 2
     clock.pass_to(START + MINUTE + 1)
@@ -157,14 +159,14 @@ async def test_a_new_secret_counts_and_the_old_one_for_as_long_as_it_is_kept(mem
 
 @pytest.mark.parametrize("body", ["", "{", "NaN", '{"a":1} 2', "[" * 5000, f'"{"x" * PAYLOAD_BYTES_MAX}"'])
 async def test_a_signed_payload_must_be_json_of_a_bounded_size(memory: Memory, body: str) -> None:
-    schedule_id, secret = await make(memory)
+    schedule_id, secret = await make_schedule(memory)
     with pytest.raises(InvalidRequest, match="payload"):
         await post(memory, schedule_id, secret, body=body)
     assert not (await list_due(memory)).due
 
 
-async def test_posts_and_their_ids_are_bounded(memory: Memory, clock: Clock) -> None:
-    schedule_id, secret = await make(memory)
+async def test_waiting_posts_and_remembered_ids_are_bounded(memory: Memory, clock: Clock) -> None:
+    schedule_id, secret = await make_schedule(memory)
     for number in range(POSTS_MAX):
         assert await post(memory, schedule_id, secret, f"e{number}") == "accepted"
     with pytest.raises(QueueFull) as caught:
@@ -177,13 +179,13 @@ async def test_posts_and_their_ids_are_bounded(memory: Memory, clock: Clock) -> 
         assert await post(memory, schedule_id, secret, f"e{number}") == "duplicate"
 
 
-async def test_a_captured_post_begins_nothing_behind_any_number_of_others(memory: Memory, clock: Clock) -> None:
-    schedule_id, secret = await make(memory)
+async def test_a_replayed_post_starts_nothing_even_after_many_others(memory: Memory, clock: Clock) -> None:
+    schedule_id, secret = await make_schedule(memory)
     captured = sign(secret, "e0", BODY, clock.now - 1000)
     assert (await memory.call("ReceiveWebhook", schedule_id=schedule_id, **captured)).status == "accepted"
     for number in range(TAKEN_MAX + 20):
         await record(memory, await take_next(memory, clock))
-        # Not all of a sender's posts come in the order in which they were signed.
+        # Posts of a sender do not always arrive in the order in which they were signed.
         signed_at = clock.now + 1000 * (number % 2)
         assert await post(memory, schedule_id, secret, f"f{number}", now=signed_at) == "accepted"
     await record(memory, await take_next(memory, clock))
@@ -192,13 +194,11 @@ async def test_a_captured_post_begins_nothing_behind_any_number_of_others(memory
     assert not (await list_due(memory)).due
 
 
-async def test_posts_wait_behind_each_other_and_are_missed_where_nobody_begins_them(
-    memory: Memory, clock: Clock
-) -> None:
-    schedule_id, secret = await make(memory, overlap="queue")
+async def test_posts_wait_for_each_other_and_are_missed_if_nobody_starts_them(memory: Memory, clock: Clock) -> None:
+    schedule_id, secret = await make_schedule(memory, overlap="queue")
     for name in ("e1", "e2", "e3"):
         await post(memory, schedule_id, secret, name)
-    for _ in range(10):  # e1 waits for the run before it, for longer than the time of grace
+    for _ in range(10):  # e1 waits for the previous run, for longer than the grace period
         clock.pass_to(clock.now + MINUTE)
         await record(memory, await take_next(memory, clock), "queued")
     clock.pass_to(clock.now + 6_000)
@@ -207,11 +207,11 @@ async def test_posts_wait_behind_each_other_and_are_missed_where_nobody_begins_t
     clock.pass_to(clock.now + 121_000)
     await list_due(memory)
     firings = (await get(memory, schedule_id)).firings
-    assert [(one.webhook_id, one.outcome) for one in firings] == [("e2", "missed"), ("e1", "started")]
+    assert [(firing.webhook_id, firing.outcome) for firing in firings] == [("e2", "missed"), ("e1", "started")]
 
 
-async def test_posts_come_beside_times_and_a_pause_ends_them(memory: Memory, clock: Clock) -> None:
-    schedule_id, secret = await make(memory, cron="0 * * * *")
+async def test_posts_do_not_change_the_cron_times_and_a_pause_refuses_them(memory: Memory, clock: Clock) -> None:
+    schedule_id, secret = await make_schedule(memory, cron="0 * * * *")
     next_at = (await get(memory, schedule_id)).next_at
     await post(memory, schedule_id, secret, "e1")
     await record(memory, await take_next(memory, clock))
@@ -225,7 +225,7 @@ async def test_posts_come_beside_times_and_a_pause_ends_them(memory: Memory, clo
         await post(memory, schedule_id, secret, "e3")
 
 
-async def test_a_schedule_begins_by_times_or_by_posts(memory: Memory) -> None:
+async def test_a_schedule_needs_times_or_posts(memory: Memory) -> None:
     schedule = await create(memory, on_webhook=True)
     assert (schedule.next_at, schedule.on_webhook) == (0, True)
     with pytest.raises(InvalidRequest, match="cron"):

@@ -1,4 +1,4 @@
-"""Schedules: times, zones, what is due, what became of it, changes, and whose they are; on both engines."""
+"""Schedules: times, zones, what is due, firings, changes and ownership, on both engines."""
 
 import asyncio
 from datetime import datetime
@@ -39,7 +39,7 @@ def at(day: int, hour: int, minute: int = 0, *, zone: str = "UTC", month: int = 
 
 
 async def next_times(memory: Memory, clock: Clock, count: int, **fields: Any) -> list[int]:
-    """The schedule's first times, each begun when it is due."""
+    """Return the schedule's first times, each started when it is due."""
     schedule = await create(memory, **fields)
     times: list[int] = []
     while len(times) < count:
@@ -49,8 +49,8 @@ async def next_times(memory: Memory, clock: Clock, count: int, **fields: Any) ->
     return times
 
 
-async def test_a_time_that_is_not_kept_any_more_is_not_told_once_more(serve: Serve, clock: Clock) -> None:
-    """As by who takes over the run of a time, long after it."""
+async def test_a_firing_too_old_to_be_kept_is_not_recorded_again(serve: Serve, clock: Clock) -> None:
+    """A service that takes over the run of an old firing reports it again."""
     async with serve(clock=clock) as memory:
         times = await next_times(memory, clock, FIRINGS_MAX + 1, cron="0 8 * * *")
         schedule = (await memory.call("ListSchedules")).schedules[0]
@@ -61,13 +61,17 @@ async def test_a_time_that_is_not_kept_any_more_is_not_told_once_more(serve: Ser
 
 
 @pytest.mark.engines("postgres")
-async def test_a_schedule_keeps_what_it_was_made_with(serve: Serve, clock: Clock) -> None:
+async def test_a_schedule_keeps_all_its_fields_over_a_restart(serve: Serve, clock: Clock) -> None:
     async with serve(clock=clock) as memory:
-        made = await create(memory, cron="30 9 * * 1-5", time_zone="Europe/Berlin", jitter_s=30, catch_up=True)
+        created = await create(memory, cron="30 9 * * 1-5", time_zone="Europe/Berlin", jitter_s=30, catch_up=True)
     async with serve(clock=clock) as memory:
-        assert await get(memory, made.schedule_id) == made
-    assert (made.name, made.overlap, made.next_at) == ("what is new?", "skip", at(30, 9, 30, zone="Europe/Berlin"))
-    assert made.created_at == made.updated_at == START
+        assert await get(memory, created.schedule_id) == created
+    assert (created.name, created.overlap, created.next_at) == (
+        "what is new?",
+        "skip",
+        at(30, 9, 30, zone="Europe/Berlin"),
+    )
+    assert created.created_at == created.updated_at == START
 
 
 @pytest.mark.parametrize(
@@ -77,7 +81,7 @@ async def test_a_schedule_keeps_what_it_was_made_with(serve: Serve, clock: Clock
         (10, [(25, 2, 30), (26, 2, 30)]),  # it comes twice on the 25th, and begins one run
     ],
 )
-async def test_times_follow_the_clocks_of_their_zone(
+async def test_times_follow_the_local_clock_over_a_change_of_offset(
     memory: Memory, clock: Clock, month: int, times: list[tuple[int, int, int]]
 ) -> None:
     berlin = "Europe/Berlin"
@@ -90,7 +94,7 @@ async def test_times_follow_the_clocks_of_their_zone(
     ("month", "day", "cron", "hours"),
     [(10, 25, "0 * * * *", [1, 2, 3]), (3, 29, "0 * * * *", [1, 2, 3]), (3, 29, "0 */2 * * *", [3, 5, 7])],
 )
-async def test_times_of_no_fixed_hour_follow_the_clock(
+async def test_intervals_follow_elapsed_time_over_a_change_of_offset(
     memory: Memory, clock: Clock, month: int, day: int, cron: str, hours: list[int]
 ) -> None:
     berlin = "Europe/Berlin"
@@ -100,7 +104,7 @@ async def test_times_of_no_fixed_hour_follow_the_clock(
     assert await next_times(memory, clock, len(hours), cron=cron, time_zone=berlin) == expected
 
 
-async def test_a_single_time_comes_once(memory: Memory, clock: Clock) -> None:
+async def test_a_single_time_fires_once(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, once_at=START + HOUR)
     assert (await list_due(memory)).next_at == START + HOUR
     due = await take_due(memory, clock, START + HOUR)
@@ -111,7 +115,7 @@ async def test_a_single_time_comes_once(memory: Memory, clock: Clock) -> None:
     assert (firing.outcome, firing.run_id, firing.chat_id, firing.recorded_at) == ("started", "r", "c", START + HOUR)
 
 
-async def test_a_time_is_recorded_once(memory: Memory, clock: Clock) -> None:
+async def test_a_firing_is_recorded_once(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *")
     due = await take_due(memory, clock, schedule.next_at)
     await asyncio.gather(*(record(memory, due, run_id="r") for _ in range(10)))
@@ -120,7 +124,7 @@ async def test_a_time_is_recorded_once(memory: Memory, clock: Clock) -> None:
     assert stored.next_at == schedule.next_at + HOUR
 
 
-async def test_jitter_is_the_same_for_all_who_look(memory: Memory, clock: Clock) -> None:
+async def test_jitter_is_the_same_for_every_caller(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *", jitter_s=600)
     starts_at = (await list_due(memory)).next_at
     assert schedule.next_at <= starts_at <= schedule.next_at + 600_000
@@ -130,7 +134,7 @@ async def test_jitter_is_the_same_for_all_who_look(memory: Memory, clock: Clock)
     assert (await list_due(memory)).due[0].due_at == schedule.next_at
 
 
-async def test_what_nobody_could_begin_is_told_as_missed(memory: Memory, clock: Clock) -> None:
+async def test_times_that_nobody_could_start_are_recorded_as_missed(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *")
     clock.pass_to(schedule.next_at + 5 * HOUR + store.GRACE_MS + 1)
     assert not (await list_due(memory)).due
@@ -141,7 +145,7 @@ async def test_what_nobody_could_begin_is_told_as_missed(memory: Memory, clock: 
     assert stored.next_at == schedule.next_at + 6 * HOUR
 
 
-async def test_the_last_missed_time_is_begun_where_that_is_wanted(memory: Memory, clock: Clock) -> None:
+async def test_with_catch_up_the_last_missed_time_is_started(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *", catch_up=True)
     clock.pass_to(schedule.next_at + 5 * HOUR + store.GRACE_MS + 1)
     assert [due.due_at for due in (await list_due(memory)).due] == [schedule.next_at + 5 * HOUR]
@@ -156,7 +160,7 @@ async def test_the_last_missed_time_is_begun_where_that_is_wanted(memory: Memory
     assert not (await list_due(memory)).due
 
 
-async def test_a_time_that_waits_for_the_last_run_is_not_missed(memory: Memory, clock: Clock) -> None:
+async def test_a_time_queued_for_the_previous_run_is_not_missed(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *", overlap="queue")
     due = await take_due(memory, clock, schedule.next_at)
     while clock.now < schedule.next_at + 3 * HOUR:
@@ -169,7 +173,7 @@ async def test_a_time_that_waits_for_the_last_run_is_not_missed(memory: Memory, 
     assert stored.next_at == schedule.next_at + 4 * HOUR
 
 
-async def test_a_pause_misses_nothing(memory: Memory, clock: Clock) -> None:
+async def test_a_paused_schedule_misses_no_times(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *")
     await update(memory, schedule.schedule_id, paused=True)
     clock.pass_to(START + DAY)
@@ -180,7 +184,7 @@ async def test_a_pause_misses_nothing(memory: Memory, clock: Clock) -> None:
     assert stored.next_at == schedule.next_at + DAY
 
 
-async def test_a_trigger_begins_a_run_beside_the_times(memory: Memory, clock: Clock) -> None:
+async def test_a_trigger_starts_a_run_in_addition_to_the_times(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *", paused=True)
     for _ in range(2):
         assert (await trigger(memory, schedule)).schedule.triggered_at == START
@@ -199,7 +203,7 @@ async def trigger(
     return await memory.call("TriggerSchedule", schedule_id=schedule.schedule_id, request_id=request_id)
 
 
-async def test_a_trigger_that_is_repeated_by_its_id_is_one_also_behind_its_run(memory: Memory, clock: Clock) -> None:
+async def test_a_trigger_repeated_by_its_id_fires_once_even_after_its_run(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *")
     assert (await trigger(memory, schedule, "a")).due_at == START
     (due,) = (await list_due(memory)).due
@@ -207,7 +211,7 @@ async def test_a_trigger_that_is_repeated_by_its_id_is_one_also_behind_its_run(m
     again = await trigger(memory, schedule, "a")
     assert (again.due_at, again.schedule.triggered_at) == (START, 0)
     assert not (await list_due(memory)).due
-    # In the same millisecond: a time is one run.
+    # In the same millisecond: each firing has a time of its own.
     assert (await trigger(memory, schedule, "b")).due_at == START + 1
 
 
@@ -228,14 +232,14 @@ async def test_twenty_firings_and_the_last_run_are_kept(memory: Memory, clock: C
 
 
 async def test_schedules_are_listed_page_by_page(memory: Memory, clock: Clock) -> None:
-    made = [(await create(memory, cron="0 * * * *", name=f"{number}")).schedule_id for number in range(5)]
+    schedule_ids = [(await create(memory, cron="0 * * * *", name=f"{number}")).schedule_id for number in range(5)]
 
     async def list_page(size: int, token: str = "") -> schedule_pb2.ListSchedulesResponse:
         return await memory.call("ListSchedules", page_size=size, page_token=token)
 
     whole = await list_page(0)
     everything = [row.schedule_id for row in whole.schedules]
-    assert (sorted(everything), whole.next_page_token) == (sorted(made), "")
+    assert (sorted(everything), whole.next_page_token) == (sorted(schedule_ids), "")
     first = await list_page(2)
     await memory.call("DeleteSchedule", schedule_id=everything[1])
     second = await list_page(2, first.next_page_token)
@@ -248,7 +252,7 @@ async def test_schedules_are_listed_page_by_page(memory: Memory, clock: Clock) -
             await list_page(size, token)
 
 
-async def test_a_change_is_in_force_at_once(memory: Memory, clock: Clock) -> None:
+async def test_a_change_takes_effect_at_once(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *")
     clock.pass_to(START + 5)
     changed = await update(memory, schedule.schedule_id, once_at=START + DAY, message="and now?", overlap="queue")
@@ -283,13 +287,15 @@ async def test_a_change_is_in_force_at_once(memory: Memory, clock: Clock) -> Non
         ({"cron": "0 * * * *", "agent_key": ""}, "agentKey"),
     ],
 )
-async def test_what_has_no_time_is_refused(memory: Memory, fields: dict[str, Any], field: str) -> None:
+async def test_an_invalid_schedule_is_rejected_naming_the_field(
+    memory: Memory, fields: dict[str, Any], field: str
+) -> None:
     with pytest.raises(InvalidRequest) as caught:
         await create(memory, **fields)
     assert caught.value.metadata["field"] == field
 
 
-async def test_what_waits_for_one_user_holds_no_other_up(memory: Memory, clock: Clock) -> None:
+async def test_the_due_schedules_of_one_user_do_not_delay_those_of_others(memory: Memory, clock: Clock) -> None:
     for _ in range(store.DUE_MAX + 5):
         with acting_as(ADA):
             await create(memory, cron="0 * * * *")
@@ -303,7 +309,7 @@ async def test_what_waits_for_one_user_holds_no_other_up(memory: Memory, clock: 
     assert [due.user for due in found.due[:3]] == ["ada", "bob", "ada"]
 
 
-async def test_what_was_refused_is_tried_again_and_then_told_with_its_cause(memory: Memory, clock: Clock) -> None:
+async def test_a_refused_time_is_retried_and_then_missed_with_the_cause(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *")
     clock.pass_to(schedule.next_at)
     failure = common_pb2.Failure(code="QUEUE_FULL", message="20 runs wait", retriable=True)
@@ -316,7 +322,7 @@ async def test_what_was_refused_is_tried_again_and_then_told_with_its_cause(memo
     assert (firing.outcome, firing.failure) == ("missed", failure)
 
 
-async def test_a_change_of_something_else_takes_no_time_away(memory: Memory, clock: Clock) -> None:
+async def test_a_change_of_other_fields_keeps_the_due_time(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *", jitter_s=3600)
     clock.pass_to(schedule.next_at + 1)
     changed = await update(memory, schedule.schedule_id, name="other", message="and now?")
@@ -326,9 +332,7 @@ async def test_a_change_of_something_else_takes_no_time_away(memory: Memory, clo
 
 
 @pytest.mark.parametrize("outcome", ["queued", "refused"])
-async def test_a_time_that_waits_is_not_taken_away_by_what_comes_before_it(
-    memory: Memory, clock: Clock, outcome: str
-) -> None:
+async def test_a_waiting_time_is_not_dropped_by_an_earlier_firing(memory: Memory, clock: Clock, outcome: str) -> None:
     schedule = await create(memory, cron="0 * * * *", overlap="queue")
     due = await take_due(memory, clock, schedule.next_at)
     clock.pass_to(schedule.next_at - 1000)  # of a trigger that takes long to be stored
@@ -341,7 +345,7 @@ async def test_a_time_that_waits_is_not_taken_away_by_what_comes_before_it(
     assert [again.due_at for again in (await list_due(memory)).due] == [due.due_at]
 
 
-async def test_a_trigger_takes_no_time_away(memory: Memory, clock: Clock) -> None:
+async def test_a_trigger_does_not_drop_a_waiting_time(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *", overlap="queue")
     due = await take_due(memory, clock, schedule.next_at)
     await record(memory, due, "queued")
@@ -356,7 +360,7 @@ async def test_a_trigger_takes_no_time_away(memory: Memory, clock: Clock) -> Non
     assert stored.next_at == schedule.next_at + HOUR
 
 
-async def test_a_run_that_has_begun_is_told_whatever_has_changed_meanwhile(memory: Memory, clock: Clock) -> None:
+async def test_a_started_run_is_recorded_even_if_the_schedule_has_changed(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *")
     due = await take_due(memory, clock, schedule.next_at)
     changed = await update(memory, schedule.schedule_id, cron="30 * * * *")
@@ -375,7 +379,7 @@ async def test_a_run_that_has_begun_is_told_whatever_has_changed_meanwhile(memor
         ({"once_at": START + 1}, {"message": ""}, "message"),
     ],
 )
-async def test_a_change_to_what_has_no_time_is_refused(
+async def test_an_invalid_change_is_rejected_naming_the_field(
     memory: Memory, made: dict[str, Any], change: dict[str, Any], field: str
 ) -> None:
     schedule = await create(memory, **made)
@@ -385,21 +389,21 @@ async def test_a_change_to_what_has_no_time_is_refused(
     assert await get(memory, schedule.schedule_id) == schedule
 
 
-async def test_the_same_request_again_is_the_same_schedule(memory: Memory, clock: Clock) -> None:
+async def test_a_repeated_create_request_returns_the_same_schedule(memory: Memory, clock: Clock) -> None:
     schedule_id = new_id()
-    made = await create(memory, schedule_id=schedule_id, cron="0 * * * *")
+    created = await create(memory, schedule_id=schedule_id, cron="0 * * * *")
     clock.pass_to(START + HOUR)
-    assert await create(memory, schedule_id=schedule_id, cron="0 * * * *") == made
+    assert await create(memory, schedule_id=schedule_id, cron="0 * * * *") == created
     failure = common_pb2.Failure(code="QUEUE_FULL", message="20 runs wait", retriable=True)
     await record(memory, (await list_due(memory)).due[0], "refused", failure=failure)
-    assert (await create(memory, schedule_id=schedule_id, cron="0 * * * *")).next_at == made.next_at
+    assert (await create(memory, schedule_id=schedule_id, cron="0 * * * *")).next_at == created.next_at
     with pytest.raises(InvalidRequest):
         await create(memory, schedule_id=schedule_id, cron="5 * * * *")
     with acting_as(EVE), pytest.raises(InvalidRequest):
         await create(memory, schedule_id=schedule_id, cron="0 * * * *")
 
 
-async def test_schedules_are_their_users(memory: Memory, clock: Clock) -> None:
+async def test_a_schedule_is_accessible_only_to_its_user(memory: Memory, clock: Clock) -> None:
     with acting_as(ADA):
         chat_id, _ = await memory.begin()
         schedule = await create(memory, cron="0 * * * *", chat_id=chat_id)
@@ -421,7 +425,7 @@ async def test_schedules_are_their_users(memory: Memory, clock: Clock) -> None:
     assert not (await list_due(memory)).due
 
 
-async def test_a_user_has_so_many_and_no_more(memory: Memory) -> None:
+async def test_the_number_of_a_users_schedules_is_bounded(memory: Memory) -> None:
     for start in range(0, store.SCHEDULES_MAX, 100):
         await asyncio.gather(*(create(memory, cron="0 * * * *", name=str(start + i)) for i in range(100)))
     with pytest.raises(QuotaExceeded):
@@ -430,7 +434,7 @@ async def test_a_user_has_so_many_and_no_more(memory: Memory) -> None:
         await create(memory, cron="0 * * * *")
 
 
-async def test_a_run_that_has_begun_takes_the_place_of_what_was_told_instead(memory: Memory, clock: Clock) -> None:
+async def test_a_started_run_replaces_a_skipped_firing_of_the_same_time(memory: Memory, clock: Clock) -> None:
     # Two services look at the same time: one finds the chat busy, and the other, a moment later, does not (seed 180).
     schedule = await create(memory, cron="0 * * * *")
     due = await take_due(memory, clock, schedule.next_at)
@@ -444,7 +448,7 @@ async def test_a_run_that_has_begun_takes_the_place_of_what_was_told_instead(mem
     assert next_due.last_run_id == "r", "the next time looks whether it goes on"
 
 
-async def test_an_agent_that_nobody_has_is_refused(serve: Serve, clock: Clock) -> None:
+async def test_an_unknown_agent_is_rejected(serve: Serve, clock: Clock) -> None:
     async with serve(clock=clock) as memory:
         before = await create(memory, cron="0 8 * * *", agent_key="anybody")  # no orchestrator has said what it has
         await memory.call_as(None, "ListDueSchedules", agent_keys=["guide", "Baker"])

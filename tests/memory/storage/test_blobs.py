@@ -1,4 +1,4 @@
-"""Blobs: beside the log, by their content, and images of messages among them."""
+"""Blobs: stored next to the log by their content, including images of messages."""
 
 import hashlib
 import os
@@ -38,7 +38,7 @@ async def test_a_blob_is_named_by_its_content(serve: Serve, folder: Path) -> Non
 
 
 @pytest.mark.engines("s3", "encrypted s3 postgres")
-async def test_images_are_kept_by_reference_and_given_back(memory: Memory, kept: Kept) -> None:
+async def test_images_are_stored_by_reference_and_returned_inline(memory: Memory, kept: Kept) -> None:
     chat_id, run_id = await memory.begin()
     inline = llm_pb2.ImagePart(data=PNG, mime_type="image/png", detail="low")
     url = llm_pb2.ImagePart(url="data:image/gif;base64,R0lGODdh")
@@ -56,14 +56,14 @@ async def test_images_are_kept_by_reference_and_given_back(memory: Memory, kept:
     assert urls[1:] == ["data:image/gif;base64,R0lGODdh", "https://example.org/a.png"]
 
 
-async def test_a_reference_that_nobody_stored_is_no_image(memory: Memory) -> None:
+async def test_an_unknown_blob_reference_is_shown_as_text(memory: Memory) -> None:
     chat_id, run_id = await memory.begin_with(make_image_step(llm_pb2.ImagePart(url="blob:" + "0" * 64)))
     assert (await memory.context(chat_id, run_id))[1].content[1].text == "[image]"
     with pytest.raises(InvalidRequest, match="base64"):
         await memory.append(chat_id, run_id, make_image_step(llm_pb2.ImagePart(url="data:image/png;base64,*")))
 
 
-async def test_blobs_go_with_their_chat(memory: Memory, folder: Path) -> None:
+async def test_blobs_are_deleted_with_their_chat(memory: Memory, folder: Path) -> None:
     chat_id, run_id = await memory.begin()
     blob_id = await memory.put_blob(chat_id, PNG)
     await memory.append(chat_id, run_id, run_line())
@@ -76,20 +76,20 @@ async def test_blobs_go_with_their_chat(memory: Memory, folder: Path) -> None:
     assert [path.name for path in (folder / "blobs").iterdir()] == [copy]
 
 
-async def test_blobs_of_chats_that_never_came_to_be_go_after_a_day(serve: Serve, folder: Path) -> None:
+async def test_blobs_without_a_chat_are_deleted_after_a_day(serve: Serve, folder: Path) -> None:
     orphan, young, late = new_id(), new_id(), new_id()
     async with serve() as memory:
         chat_id, _ = await memory.begin()
-        for each in (chat_id, orphan, young, late):
-            await memory.put_blob(each, PNG)
+        for owner_id in (chat_id, orphan, young, late):
+            await memory.put_blob(owner_id, PNG)
         yesterday = time.time() - DAY_S - 60
-        for each in (chat_id, orphan, late):
-            os.utime(folder / "blobs" / each, (yesterday, yesterday))
+        for owner_id in (chat_id, orphan, late):
+            os.utime(folder / "blobs" / owner_id, (yesterday, yesterday))
         await memory.put_blob(late, PNG)
     async with open_engine(Files(folder)) as engine:
         assert await engine.blobs.delete_orphans(DAY_S) == [orphan]
         assert await engine.blobs.delete_orphans(DAY_S) == []
     async with serve() as memory:
         await memory.append(late, new_id(), query_line())
-        for each in (chat_id, young, late):
-            assert (await memory.blob(each, hashlib.sha256(PNG).hexdigest())).data == PNG
+        for owner_id in (chat_id, young, late):
+            assert (await memory.blob(owner_id, hashlib.sha256(PNG).hexdigest())).data == PNG

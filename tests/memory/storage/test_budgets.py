@@ -1,5 +1,6 @@
-"""Parts of budgets that are kept for runs: atomic, together never more than there is, and never for ever; and what is
-used of budgets, as operators are told it. On both engines."""
+"""Shares of budgets reserved for runs: atomic, never more than the budget in total, and always released; and the usage
+of budgets that operators see. On both engines.
+"""
 
 import asyncio
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.engines
 
 
 @pytest.mark.engines("postgres")
-async def test_claims_at_once_pass_no_budget(memory: Memory) -> None:
+async def test_simultaneous_claims_do_not_exceed_the_budget(memory: Memory) -> None:
     runs = [(await begin(memory))[1] for _ in range(16)]
     with acting_as(ADA):
         outcomes = await asyncio.gather(*(claim(memory, run, 900) for run in runs), return_exceptions=True)
@@ -31,19 +32,19 @@ async def test_claims_at_once_pass_no_budget(memory: Memory) -> None:
     assert (first.metadata["budgetId"], int(first.metadata["opensAt"]) > 0) == ("all", True)
 
 
-async def test_what_is_charged_is_spent_and_no_longer_kept(serve: Serve) -> None:
+async def test_charged_amounts_are_spent_and_no_longer_reserved(serve: Serve) -> None:
     async with serve() as memory:
         chat_id, run_id = await begin(memory)
         _, other = await begin(memory)
         with acting_as(ADA):
             assert await claim(memory, run_id, 6_000) == 6_000
             assert await claim(memory, other, 4_000) == 4_000
-            # Half is spent of what was kept: the sum is the same.
+            # Half of the reservation is spent: the sum is the same.
             await memory.append(chat_id, run_id, said(charge(nano_usd=3_000)))
             with pytest.raises(QuotaExceeded):
                 await claim(memory, other, 4_001)
             assert await claim(memory, run_id, 6_000) == 6_000
-            # What the run has left when it ends is there for others.
+            # What the run has not spent when it ends is free for others.
             await memory.append(chat_id, run_id, said(charge(nano_usd=500)), run_line())
             assert await claim(memory, other, 6_500) == 6_500
             with pytest.raises(QuotaExceeded):
@@ -58,20 +59,20 @@ async def test_what_is_charged_is_spent_and_no_longer_kept(serve: Serve) -> None
                 await claim(memory, other, 6_501)
 
 
-async def test_what_was_kept_for_a_dead_owner_is_free_when_its_lease_ends(memory: Memory) -> None:
+async def test_a_dead_owners_reservation_is_released_when_its_lease_ends(memory: Memory) -> None:
     chat_id, dead = await begin(memory, ttl_ms=1)
     _, alive = await begin(memory)
     with acting_as(ADA):
         await claim(memory, dead, LIMIT)
         await asyncio.sleep(0.01)
         assert await claim(memory, alive, LIMIT) == LIMIT
-        # Whoever takes it over may not spend what others have been given meanwhile.
+        # A new owner may not spend what others have been given meanwhile.
         await memory.acquire(chat_id, dead, "b")
         with pytest.raises(QuotaExceeded):
             await claim(memory, dead, 1)
 
 
-async def test_more_than_is_needed_is_given_while_there_is_room_for_others(memory: Memory) -> None:
+async def test_more_than_the_minimum_is_granted_while_there_is_room_for_others(memory: Memory) -> None:
     _, first = await begin(memory)
     _, second = await begin(memory)
     with acting_as(ADA):
@@ -81,7 +82,7 @@ async def test_more_than_is_needed_is_given_while_there_is_room_for_others(memor
         assert await claim(memory, second, 6_000, 9_000) == 6_000
 
 
-async def test_a_budget_is_of_a_user_a_key_an_agent_or_all_and_of_one_tenant(memory: Memory) -> None:
+async def test_a_budget_applies_to_a_user_key_agent_or_all_within_one_tenant(memory: Memory) -> None:
     _, adas = await begin(memory, ADA)
     _, bobs = await begin(memory, BOB)
     _, foreign = await begin(memory, Identity("globex", "ada"))
@@ -107,7 +108,7 @@ async def test_a_budget_is_of_a_user_a_key_an_agent_or_all_and_of_one_tenant(mem
         assert await claim(memory, foreign, LIMIT) == LIMIT
 
 
-async def test_tokens_are_limited_as_money_is_and_all_or_nothing_is_kept(memory: Memory) -> None:
+async def test_tokens_are_limited_like_money_and_a_claim_is_granted_in_full_or_not_at_all(memory: Memory) -> None:
     _, first = await begin(memory)
     _, second = await begin(memory)
     tokens = memory_pb2.SpendBudget(budget_id="tokens", period="day", tokens_max=1_000)
@@ -118,7 +119,7 @@ async def test_tokens_are_limited_as_money_is_and_all_or_nothing_is_kept(memory:
         assert await claim(memory, second, (LIMIT, 0), None, budget()) == (LIMIT, 0)
 
 
-async def test_what_is_no_claim_is_refused_with_its_field(memory: Memory) -> None:
+async def test_an_invalid_claim_is_rejected_naming_the_field(memory: Memory) -> None:
     _, run_id = await begin(memory)
     with acting_as(ADA):
         with pytest.raises(InvalidRequest, match="least"):
@@ -129,7 +130,7 @@ async def test_what_is_no_claim_is_refused_with_its_field(memory: Memory) -> Non
             await claim(memory, run_id, 1, None, budget(period="week"))
 
 
-def test_periods_are_days_and_months_of_the_calendar() -> None:
+def test_periods_are_calendar_days_and_months() -> None:
     now = round(now_utc().timestamp() * 1000)
     assert find_period("day", now).name == now_utc().date().isoformat()
     for date_ms, name, days in ((1_706_745_600_000, "2024-02", 29), (1_735_603_200_000, "2024-12", 31)):
@@ -138,7 +139,7 @@ def test_periods_are_days_and_months_of_the_calendar() -> None:
         assert month.ends_at > date_ms
 
 
-async def test_webhooks_are_told_once_in_the_period(memory: Memory) -> None:
+async def test_webhooks_are_notified_once_per_period(memory: Memory) -> None:
     operator = Identity("acme", "olga", scopes=ALL_SCOPES)
     webhook_id = new_id()
     await memory.call_as(operator, "CreateWebhook", webhook_id=webhook_id, url="https://hooks.example/")
@@ -161,17 +162,17 @@ async def measure(memory: Memory, who: Identity, *budgets: memory_pb2.SpendBudge
     return [(use.spent.nano_usd, use.reserved.nano_usd) for use in uses]
 
 
-async def test_what_is_spent_and_reserved_is_told_of_the_own_tenant(memory: Memory) -> None:
+async def test_spent_and_reserved_amounts_are_reported_for_the_own_tenant_only(memory: Memory) -> None:
     chat_id, run_id = await begin(memory, ADA)
     with acting_as(ADA):
         await claim(memory, run_id, 6_000)
         await memory.append(chat_id, run_id, said(charge(nano_usd=2_500)))
-    asked = (budget(), budget(user="ada"), budget(user="bob"))
-    assert await measure(memory, BOB, *asked) == [(2_500, 3_500), (2_500, 3_500), (0, 0)]
-    assert await measure(memory, Identity("globex", "ada"), *asked) == [(0, 0)] * 3
+    budgets = (budget(), budget(user="ada"), budget(user="bob"))
+    assert await measure(memory, BOB, *budgets) == [(2_500, 3_500), (2_500, 3_500), (0, 0)]
+    assert await measure(memory, Identity("globex", "ada"), *budgets) == [(0, 0)] * 3
 
 
-async def test_what_a_tenant_and_a_user_keep_is_counted(memory: Memory) -> None:
+async def test_the_stored_facts_of_each_user_are_counted_against_the_limit(memory: Memory) -> None:
     await memory.call_as(ADA, "Remember", text="Tea, not coffee.")
     used: dict[str, int] = {}
     for who in (ADA, BOB):

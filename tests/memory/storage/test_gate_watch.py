@@ -1,4 +1,4 @@
-"""Gates as they are watched: what waits, then each change, for those who may see it. On both engines."""
+"""Watching gates: the open ones first, then each change, for callers who may see them, on both engines."""
 
 import asyncio
 from dataclasses import replace
@@ -16,12 +16,12 @@ from tests.support.memory.gates import AT, WAIT_S, approval, closing, opening, s
 from tests.support.memory.writing import Memory, run_line
 
 
-def asked_of(gate_id: str, *names: str, not_requester: bool = False) -> memory_pb2.LogLine:
+def make_opening_for(gate_id: str, *names: str, not_requester: bool = False) -> memory_pb2.LogLine:
     return opening(gate_id, answerers=common_pb2.Answerers(any_of=names, not_requester=not_requester))
 
 
 @pytest.mark.engines
-async def test_what_waits_is_told_first_and_then_each_change(memory: Memory) -> None:
+async def test_open_gates_are_sent_first_and_then_each_change(memory: Memory) -> None:
     chat_id, run_id = await memory.begin_with(opening("t_1"), opening("t_0", AT - 1), opening("t_9"), submitted("t_9"))
     async with watching(memory) as watch:
         assert await watch.next(4) == ["list_begin", "t_0 open", "t_1 open", "list_end"]
@@ -38,14 +38,14 @@ async def test_what_waits_is_told_first_and_then_each_change(memory: Memory) -> 
         await memory.append(chat_id, run_id, closing("approval_1", "expired"))
         assert await watch.find(lambda gate: (gate.gate_id, gate.state) == ("approval_1", "expired"))
         await memory.append(chat_id, run_id, run_line("cancelled"))
-        # Of the other gates of the run, which were closed before, it may be told again how they stand.
-        told_at_end = [await watch.next() for _ in range(1)]
-        while told_at_end[-1] != ["t_1 cancelled"]:
-            told_at_end.append(await watch.next())
+        # The run's other gates, which were closed before, may be sent again.
+        last_events = [await watch.next() for _ in range(1)]
+        while last_events[-1] != ["t_1 cancelled"]:
+            last_events.append(await watch.next())
 
 
 @pytest.mark.engines
-async def test_filters_are_those_of_the_list(memory: Memory) -> None:
+async def test_a_watch_applies_the_filters_of_the_list(memory: Memory) -> None:
     chat_id, run_id = await memory.begin()
     async with watching(memory, kind="approval", risk="high", agent_key="clerk") as watch:
         assert await watch.next(2) == ["list_begin", "list_end"]
@@ -55,7 +55,7 @@ async def test_filters_are_those_of_the_list(memory: Memory) -> None:
 
 
 @pytest.mark.engines
-async def test_each_is_told_of_what_the_caller_may_see(memory: Memory) -> None:
+async def test_each_caller_receives_only_the_gates_they_may_see(memory: Memory) -> None:
     ada, boss = Identity("acme", "ada"), Identity("acme", "bob", roles=frozenset({"boss"}))
     foreign = Identity("other", "bob", roles=frozenset({"boss"}))
     chat_id, run_id = await memory.acting_as(ada).begin()
@@ -71,20 +71,23 @@ async def test_each_is_told_of_what_the_caller_may_see(memory: Memory) -> None:
                         async with watching(memory) as elsewhere:
                             assert await elsewhere.next(2) == ["list_begin", "list_end"]
                             with acting_as(ada):
-                                lines = asked_of("g_1", "role:boss", not_requester=True), asked_of("g_2", "requester")
+                                lines = (
+                                    make_opening_for("g_1", "role:boss", not_requester=True),
+                                    make_opening_for("g_2", "requester"),
+                                )
                                 await memory.append(chat_id, run_id, *lines)
                                 assert await of_boss.next() == ["g_1 open"]
                                 assert sorted(await of_ada.next(2)) == ["g_1 open", "g_2 open"]
                                 assert await answerable.next() == ["g_2 open"]
-                                # Passed on, it is told to those who may answer it now.
+                                # A delegated gate is sent to those who may answer it now.
                                 await memory.append(chat_id, run_id, step("g_2", "delegated", "ada", to=["user:bob"]))
                                 assert await of_boss.next() == ["g_2 open"]
                             with acting_as(foreign):
-                                await memory.begin_with(asked_of("g_3", "tenant"))
+                                await memory.begin_with(make_opening_for("g_3", "tenant"))
                                 assert await elsewhere.next() == ["g_3 open"]
 
 
-async def test_what_the_caller_may_not_ask_for_is_refused(memory: Memory) -> None:
+async def test_a_watch_that_the_caller_may_not_open_is_refused(memory: Memory) -> None:
     plain = Identity("acme", "ada", scopes=frozenset({"ask"}))
     with acting_as(plain):
         with pytest.raises(PermissionDenied):
@@ -94,7 +97,7 @@ async def test_what_the_caller_may_not_ask_for_is_refused(memory: Memory) -> Non
             async with watching(memory, kind="riddle") as watch:
                 await watch.next()
         chat_id, run_id = await memory.begin()
-        # Whoever may not answer is told that nothing waits.
+        # A caller who may not answer gates receives an empty list.
         async with watching(memory) as watch, watching(memory, scope="own") as own:
             assert await watch.next(2) == ["list_begin", "list_end"] == await own.next(2)
             await memory.append(chat_id, run_id, opening("t_1"))
@@ -102,23 +105,23 @@ async def test_what_the_caller_may_not_ask_for_is_refused(memory: Memory) -> Non
 
 
 @pytest.mark.engines
-async def test_more_than_a_page_is_listed_whole(memory: Memory) -> None:
+async def test_more_gates_than_a_page_are_listed_completely(memory: Memory) -> None:
     await memory.begin_with(*(opening(f"t_{n:03}") for n in range(450)))
     async with watching(memory) as watch:
-        told = await watch.next(452)
-        assert told[1:-1] == [f"t_{n:03} open" for n in range(450)]
-        assert (told[0], told[-1]) == ("list_begin", "list_end")
+        events = await watch.next(452)
+        assert events[1:-1] == [f"t_{n:03} open" for n in range(450)]
+        assert (events[0], events[-1]) == ("list_begin", "list_end")
 
 
-def entry(n: int, **fields: Any) -> GateEntry:
+def make_entry(n: int, **fields: Any) -> GateEntry:
     given: dict[str, Any] = dict.fromkeys(("kind", "tool_id", "tool_name", "risk", "reason", "viewport_key"), "")
     given |= {"run_id": "r", "gate_id": f"g_{n}", "chat_id": "c", "tenant": "acme", "opened_at": 1, "expires_at": 2}
     given |= {"agent_key": "clerk", "answerers": "\nuser:ada\n", "requester": "ada"}
     return GateEntry(**(given | fields))
 
 
-async def test_a_slow_reader_lists_again_and_little_is_kept_for_it() -> None:
-    watch, found = GateWatch(), [entry(n) for n in range(WAITING_MAX + 1)]
+async def test_a_slow_reader_must_list_again_and_few_changes_are_buffered_for_it() -> None:
+    watch, found = GateWatch(), [make_entry(n) for n in range(WAITING_MAX + 1)]
 
     async def find(keys: Any) -> list[GateEntry]:
         return [gate for gate in found if (gate.run_id, gate.gate_id) in keys]
@@ -138,14 +141,14 @@ async def test_a_slow_reader_lists_again_and_little_is_kept_for_it() -> None:
             assert await slow.take() == []
             slow.begin_list()
             found[0] = replace(found[0], voters="\nada\n")
-            for _ in range(2):  # changes of one gate that follow at once are one
+            for _ in range(2):  # changes of one gate in quick succession are merged
                 watch.report([("r", "g_0")])
             assert await slow.take() == [found[0]]
     finally:
         reads.cancel()
 
 
-async def test_what_cannot_be_read_is_listed_again() -> None:
+async def test_gates_that_could_not_be_read_are_listed_again() -> None:
     watch = GateWatch()
 
     async def fail(_: Any) -> list[GateEntry]:
@@ -163,7 +166,7 @@ async def test_what_cannot_be_read_is_listed_again() -> None:
         reads.cancel()
 
 
-async def test_nobody_waits_for_readers_at_the_end() -> None:
+async def test_closing_a_watch_ends_its_readers() -> None:
     watch = GateWatch()
     with watch.reading(GateQuery("acme")) as reader:
         reader.begin_list()
@@ -176,7 +179,7 @@ async def test_nobody_waits_for_readers_at_the_end() -> None:
         assert late.is_closed
 
 
-async def test_without_readers_nothing_is_read() -> None:
+async def test_without_readers_no_gate_is_read() -> None:
     watch, reads = GateWatch(), list[GateKey]()
 
     async def find(keys: Any) -> list[GateEntry]:

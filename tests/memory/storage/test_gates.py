@@ -1,5 +1,6 @@
-"""Gates as the index shows them: what lines open and close, pages and filters, and whose they are; and their audit:
-each step that the logs have, in order, and no content that is not asked for. On both engines."""
+"""Gates in the index: which lines open and close them, pages, filters and permissions; and the audit of gates: each
+step in the logs, in order, without content unless it is requested. On both engines.
+"""
 
 import json
 from typing import Any
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.engines
 
 
 @pytest.mark.engines("encrypted postgres")
-async def test_a_gate_waits_from_its_line_until_it_is_answered(serve: Serve) -> None:
+async def test_a_gate_is_open_from_its_line_until_it_is_answered(serve: Serve) -> None:
     async with serve() as memory:
         chat_id, run_id = await memory.begin_with(approval("approval_1", "high"))
         [gate] = (await memory.gates()).gates
@@ -30,7 +31,7 @@ async def test_a_gate_waits_from_its_line_until_it_is_answered(serve: Serve) -> 
         assert (gate.risk, gate.reason.replace("\0", ""), gate.HasField("viewport_key")) == ("high", "itcosts", False)
         assert (gate.opened_at, gate.expires_at, gate.HasField("closed_at")) == (AT, AT + 1000, False)
         await memory.append(chat_id, run_id, submitted("approval_1"))
-        # The submit alone decides; what comes behind it in the log changes nothing any more.
+        # The submit alone decides; later lines change nothing.
         await memory.append(chat_id, run_id, closing("approval_1", "expired"))
         await memory.append(chat_id, run_id, run_line())
     async with serve() as memory:
@@ -41,7 +42,7 @@ async def test_a_gate_waits_from_its_line_until_it_is_answered(serve: Serve) -> 
 
 
 @pytest.mark.parametrize("together", [True, False])
-async def test_what_ends_first_counts_also_in_one_write(memory: Memory, together: bool) -> None:
+async def test_the_first_end_of_a_gate_counts_even_within_one_write(memory: Memory, together: bool) -> None:
     chat_id, run_id = await memory.begin_with(opening("t_0"), opening("t_1"), opening("t_2"))
     lines = [opening("t_3"), submitted("t_0"), closing("t_1", "expired"), submitted("t_3"), run_line("cancelled")]
     for some in [lines] if together else [[line] for line in lines]:
@@ -52,7 +53,7 @@ async def test_what_ends_first_counts_also_in_one_write(memory: Memory, together
 
 
 @pytest.mark.parametrize("together", [True, False])
-async def test_votes_and_who_may_answer_too_are_in_the_row(serve: Serve, together: bool) -> None:
+async def test_votes_and_delegations_are_stored_in_the_index(serve: Serve, together: bool) -> None:
     rule = common_pb2.Answerers(any_of=["role:finance"], count=3)
     lines = [
         *(step("t_1", "vote", by, decision="approve") for by in ("ada", "bob")),
@@ -76,7 +77,7 @@ async def test_votes_and_who_may_answer_too_are_in_the_row(serve: Serve, togethe
 
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("opened_before", [True, False])
-async def test_a_step_behind_the_end_of_a_gate_changes_nothing(
+async def test_a_step_after_the_end_of_a_gate_changes_nothing(
     serve: Serve, *, together: bool, opened_before: bool
 ) -> None:
     lines = [
@@ -99,7 +100,7 @@ async def test_a_step_behind_the_end_of_a_gate_changes_nothing(
         assert gate == await memory.gate(run_id, "t_1")
 
 
-async def test_a_submit_before_the_wait_and_one_of_a_run_without_gates_are_no_gates(memory: Memory) -> None:
+async def test_a_submit_without_an_open_gate_creates_no_gate(memory: Memory) -> None:
     chat_id, run_id = await memory.begin_with(submitted("t_1"))
     await memory.append(chat_id, run_id, opening("t_2"))
     assert await ids(memory) == ["t_2"]
@@ -107,7 +108,7 @@ async def test_a_submit_before_the_wait_and_one_of_a_run_without_gates_are_no_ga
         await memory.gate(run_id, "t_1")
 
 
-async def test_pages_and_filters(memory: Memory) -> None:
+async def test_gates_are_listed_by_page_and_filter(memory: Memory) -> None:
     chat_id, run_id = await memory.begin()
     risks = ["high", "low", "high", "medium", "high"]
     lines = [approval(f"approval_{index}", risk, AT + index // 2) for index, risk in enumerate(risks)]
@@ -125,7 +126,7 @@ async def test_pages_and_filters(memory: Memory) -> None:
             await memory.gates(**wrong)
 
 
-async def test_gates_go_with_their_chat_and_stay_with_a_revert(memory: Memory) -> None:
+async def test_gates_are_deleted_with_their_chat_and_survive_a_revert(memory: Memory) -> None:
     chat_id, run_id = await memory.begin_with(opening("t_1"), submitted("t_1"), run_line())
     await memory.revert(chat_id, 0)
     assert (await memory.gate(run_id, "t_1")).answered_by == "ada"
@@ -139,7 +140,7 @@ async def test_gates_go_with_their_chat_and_stay_with_a_revert(memory: Memory) -
         await memory.gate(run_id, "t_1")
 
 
-async def test_a_gate_is_its_requesters(memory: Memory) -> None:
+async def test_a_gate_is_visible_only_to_its_requester(memory: Memory) -> None:
     ada, bob, eve = Identity("acme", "ada"), Identity("acme", "bob"), Identity("other", "ada")
     with acting_as(ada):
         _, run_id = await memory.begin_with(opening("t_1"))
@@ -152,12 +153,12 @@ async def test_a_gate_is_its_requesters(memory: Memory) -> None:
 
 
 def claim_step(gate_id: str, name: str, until: int | None = None, at: int = AT + 3) -> memory_pb2.LogLine:
-    made = agent_pb2.GateStep(gate_id=gate_id, step=name, by="ada", holder="tab", until=until)
-    return event_line(seq=6, timestamp=at, gate_step=made)
+    gate_step = agent_pb2.GateStep(gate_id=gate_id, step=name, by="ada", holder="tab", until=until)
+    return event_line(seq=6, timestamp=at, gate_step=gate_step)
 
 
 @pytest.mark.parametrize("together", [True, False])
-async def test_a_claim_is_shown_while_it_holds(memory: Memory, together: bool) -> None:
+async def test_a_claim_is_shown_until_it_expires_or_is_released(memory: Memory, together: bool) -> None:
     later = now_ms() + 3_600_000
     chat_id, run_id = await memory.begin()
     lines = [
@@ -176,8 +177,8 @@ async def test_a_claim_is_shown_while_it_holds(memory: Memory, together: bool) -
     nobody = ("", 0)
     expected = {"held": ("ada", later), "over": nobody, "released": nobody, "taken": ("ada", later + 1)}
     assert claims == expected
-    done = await memory.gate(run_id, "done")
-    assert (done.state, done.claimed_by) == ("answered", "")
+    answered_gate = await memory.gate(run_id, "done")
+    assert (answered_gate.state, answered_gate.claimed_by) == ("answered", "")
 
 
 ADA = Identity("acme", "ada", "api_key:a", scopes=frozenset({"answer"}))
@@ -206,15 +207,15 @@ async def export(memory: Memory, **fields: Any) -> list[dict[str, Any]]:
     return records
 
 
-def tell(records: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def list_steps(records: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(record["step"], record.get("gateId") or record["grantId"]) for record in records]
 
 
 async def write_chat(memory: Memory) -> tuple[str, str]:
-    """A run that has had each step of a gate."""
+    """Hold a run that has each step of a gate."""
     chat_id, run_id = await memory.begin()
-    answered = agent_pb2.RequestSubmit(tool_id="approval_1", payload=PAYLOAD, by="bob", credential="api_key:b")
-    used = agent_pb2.GrantUse(grant_id="g_1", tool_id="call_2", tool_name="pay", grounds=["medium risk: it"])
+    submit = agent_pb2.RequestSubmit(tool_id="approval_1", payload=PAYLOAD, by="bob", credential="api_key:b")
+    grant_use = agent_pb2.GrantUse(grant_id="g_1", tool_id="call_2", tool_name="pay", grounds=["medium risk: it"])
     unrelated = agent_pb2.RequestSubmit(tool_id="of_a_program", payload="{}", by="bob")
     for line in (
         step_line(call("call_1", f'{{"amount": {SECRET}}}')),
@@ -228,9 +229,11 @@ async def write_chat(memory: Memory) -> tuple[str, str]:
         event_line(seq=8, timestamp=1, request_submit=unrelated),
     ):
         await memory.append(chat_id, run_id, line)
-    await memory.append(chat_id, run_id, event_line(seq=9, timestamp=1, request_submit=answered), granting("g_1"))
+    await memory.append(chat_id, run_id, event_line(seq=9, timestamp=1, request_submit=submit), granting("g_1"))
     await memory.append(chat_id, run_id, closing("approval_1", "answered"), opening("t_1"), opening("t_2"))
-    await memory.append(chat_id, run_id, closing("t_1", "expired"), event_line(seq=10, timestamp=1, grant_use=used))
+    await memory.append(
+        chat_id, run_id, closing("t_1", "expired"), event_line(seq=10, timestamp=1, grant_use=grant_use)
+    )
     await memory.append(chat_id, run_id, run_line("failed"))
     await memory.revoke_grant(chat_id, "g_1")
     return chat_id, run_id
@@ -250,32 +253,32 @@ STEPS = [
 ]
 
 
-async def test_each_step_is_told_with_its_author_and_nothing_that_was_said(memory: Memory) -> None:
+async def test_each_step_is_exported_with_its_author_and_without_content(memory: Memory) -> None:
     with acting_as(ADA):
         chat_id, run_id = await write_chat(memory)
         lines = await memory.export_gates(chat_id=chat_id)
         records = await export(memory, chat_id=chat_id)
         with pytest.raises(PermissionDenied, match="read_content"):
             await memory.export_gates(chat_id=chat_id, with_content=True)
-    assert tell(records) == STEPS
+    assert list_steps(records) == STEPS
     assert SECRET not in "".join(lines)
     assert "quietly" not in "".join(lines)
     asked, voted, answered, granted, revoked = (records[at] for at in (0, 6, 7, 8, -1))
     assert (asked["chatId"], asked["runId"], asked["n"], asked["toolName"]) == (chat_id, run_id, 3, "pay")
     assert (voted["by"], voted["decision"], voted["grant"]) == ("cleo", "approve", "chat")
-    told = (answered["by"], answered["credential"], answered["decision"], answered["grant"])
-    assert told == ("bob", "api_key:b", "approve", "chat")
+    answer_fields = (answered["by"], answered["credential"], answered["decision"], answered["grant"])
+    assert answer_fields == ("bob", "api_key:b", "approve", "chat")
     assert (granted["grantId"], granted["scope"], granted["madeBy"]) == ("g_1", "chat", ["bob"])
     assert (revoked["by"], revoked["credential"]) == ("ada", "api_key:a")
     with acting_as(OTTO):
         records = await export(memory, chat_id=chat_id, with_content=True)
-    assert tell(records) == STEPS
+    assert list_steps(records) == STEPS
     assert records[0]["arguments"] == f'{{"amount": {SECRET}}}'
     assert [record["note"] for record in records if "note" in record] == ["quietly", "quietly"]
     assert records[7]["payload"] == PAYLOAD
 
 
-async def test_a_time_is_told_of_and_of_whom_the_caller_may_ask(memory: Memory) -> None:
+async def test_an_export_of_a_period_contains_only_what_the_caller_may_see(memory: Memory) -> None:
     with acting_as(STRANGER):
         await write_chat(memory)
     with acting_as(ADA):
@@ -287,10 +290,10 @@ async def test_a_time_is_told_of_and_of_whom_the_caller_may_ask(memory: Memory) 
         records = await export(memory)
         assert {record["chatId"] for record in records} == {first, second}
         assert [record["at"] for record in records] == sorted(record["at"] for record in records)
-        assert tell([record for record in records if record["chatId"] == second]) == STEPS
+        assert list_steps([record for record in records if record["chatId"] == second]) == STEPS
         middle = records[len(records) // 2]["at"]
         halves = [*await export(memory, before=middle), *await export(memory, since=middle)]
-        assert tell(halves) == tell(records)
+        assert list_steps(halves) == list_steps(records)
         assert await export(memory, since=records[-1]["at"] + 1) == []
         with pytest.raises(InvalidRequest, match="since: must not be negative"):
             await memory.export_gates(since=-1)

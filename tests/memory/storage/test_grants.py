@@ -1,4 +1,6 @@
-"""Approvals that hold for later calls, in the log and the index: whose they are, what ends them. On both engines."""
+"""Approvals that are granted for later calls, in the log and the index: who sees them, and what ends them. On both
+engines.
+"""
 
 import json
 from typing import Any
@@ -31,10 +33,10 @@ async def begin(memory: Memory, *grants: memory_pb2.LogLine) -> tuple[str, str]:
 
 
 @pytest.mark.engines("encrypted postgres")
-async def test_grants_are_in_force_until_their_run_their_time_or_a_person_ends_them(serve: Serve) -> None:
+async def test_a_grant_is_in_force_until_its_run_ends_it_expires_or_it_is_revoked(serve: Serve) -> None:
     async with serve() as memory:
-        over = granting("g_3", expires_at=now_ms() - 1)
-        chat_id, run_id = await begin(memory, granting("g_1", "run"), granting("g_2"), over, granting("g_4"))
+        expired = granting("g_3", expires_at=now_ms() - 1)
+        chat_id, run_id = await begin(memory, granting("g_1", "run"), granting("g_2"), expired, granting("g_4"))
         assert await ids(memory, chat_id=chat_id) == ["g_1", "g_2", "g_4"]
         [_, grant, _] = (await memory.grants()).grants
         assert (grant.chat_id, grant.run_id, grant.scope, grant.tool_name) == (chat_id, run_id, "chat", "pay")
@@ -53,7 +55,7 @@ async def test_grants_are_in_force_until_their_run_their_time_or_a_person_ends_t
             await memory.revoke_grant(chat_id, "g_5")
 
 
-async def test_who_made_it_whose_chat_it_is_and_operators_see_and_revoke_it(memory: Memory) -> None:
+async def test_a_grant_is_seen_and_revoked_by_its_makers_the_chat_owner_and_operators(memory: Memory) -> None:
     chat_id, _ = await begin(memory, granting("g_1"), granting("g_2", made_by=["ada", "bob"]), granting("g_3"))
     with acting_as(Identity("default", "cleo")):
         assert await ids(memory) == []
@@ -82,7 +84,7 @@ async def test_who_made_it_whose_chat_it_is_and_operators_see_and_revoke_it(memo
     ]
 
 
-async def test_a_revert_to_before_it_ends_a_grant_and_no_revert_brings_one_back(memory: Memory) -> None:
+async def test_a_revert_to_before_a_grant_ends_it_and_no_revert_restores_one(memory: Memory) -> None:
     chat_id, run_id = await begin(memory, granting("g_1"))
     await memory.append(chat_id, run_id, run_line())
     assert await memory.revoke_grant(chat_id, "g_1") == "revoked"
@@ -97,7 +99,7 @@ async def test_a_revert_to_before_it_ends_a_grant_and_no_revert_brings_one_back(
     assert await ids(memory) == []
 
 
-async def test_a_copy_of_a_chat_has_no_grants_and_keeps_those_of_the_first(serve: Serve) -> None:
+async def test_a_fork_has_no_grants_and_the_original_chat_keeps_its_own(serve: Serve) -> None:
     async with serve() as memory:
         chat_id, run_id = await begin(memory, granting("g_1"))
         fork = await memory.fork(chat_id)
@@ -110,7 +112,7 @@ async def test_a_copy_of_a_chat_has_no_grants_and_keeps_those_of_the_first(serve
         assert await ids(memory) == ["g_1"]
 
 
-async def test_pages_follow_the_grant_that_they_end_with(memory: Memory) -> None:
+async def test_a_page_continues_after_the_last_grant_of_the_previous_one(memory: Memory) -> None:
     await begin(memory, *(granting(f"g_{number}") for number in range(3)))
     first = await memory.grants(page_size=2)
     assert [grant.grant_id for grant in first.grants] == ["g_0", "g_1"]

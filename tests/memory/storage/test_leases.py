@@ -1,7 +1,7 @@
-"""Leases: one owner at a time by the clock, and a fence for all who owned the run before.
+"""Leases: one owner at a time by the clock, and fencing of all former owners of the run.
 
-A chat's runs are one owner's: its log takes no query whose owner lacks one of them. Parked runs nobody has: nobody
-looks for them before they are due, and anybody may take them.
+The runs of a chat belong to one owner: its log accepts no query whose owner lacks one of them. Parked runs have no
+owner: they are not listed before they are due, and anybody may take them.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ async def test_a_run_has_one_owner_until_its_lease_ends(memory: Memory, clock: C
         await memory.renew(run_id, 1)
 
 
-async def test_a_run_may_begin_with_its_owners_lease(serve: Serve, clock: Clock) -> None:
+async def test_a_run_can_start_with_its_owners_lease(serve: Serve, clock: Clock) -> None:
     async with serve(clock=clock) as memory:
         chat_id, run_id, refused = new_id(), new_id(), new_id()
         request = memory_pb2.AppendRequest(
@@ -70,7 +70,7 @@ async def test_a_run_may_begin_with_its_owners_lease(serve: Serve, clock: Clock)
         assert await memory.acquire(chat_id, run_id, B) == 1
 
 
-async def test_a_later_owner_fences_the_earlier_one_before_it_has_written(memory: Memory) -> None:
+async def test_a_new_owner_fences_the_former_one_before_writing(memory: Memory) -> None:
     chat_id, run_id = await memory.begin()
     assert await memory.acquire(chat_id, run_id, A) == 1
     await memory.append(chat_id, run_id, step_line(content("a")), generation=1)
@@ -114,7 +114,7 @@ async def test_unfinished_runs_name_their_owner(serve: Serve, clock: Clock) -> N
         assert await memory.acquire(chat_id, run_id, B) == 2
 
 
-async def test_a_lost_index_gives_no_generation_twice(serve: Serve, folder: Path) -> None:
+async def test_after_the_loss_of_the_index_no_generation_is_used_twice(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
         chat_id, run_id = await memory.begin()
         generations = [await memory.acquire(chat_id, run_id, A)]
@@ -125,7 +125,7 @@ async def test_a_lost_index_gives_no_generation_twice(serve: Serve, folder: Path
     assert generations == sorted(set(generations))
 
 
-async def test_what_has_ended_or_never_was_has_no_owner(memory: Memory) -> None:
+async def test_an_ended_or_unknown_run_cannot_be_acquired_or_renewed(memory: Memory) -> None:
     chat_id, run_id = await memory.begin()
     with pytest.raises(NotFound):
         await memory.acquire(chat_id, new_id(), A)
@@ -142,7 +142,7 @@ async def test_what_has_ended_or_never_was_has_no_owner(memory: Memory) -> None:
         await memory.renew(run_id, 1)
 
 
-async def test_an_owner_renews_its_leases_at_once_and_is_told_which_were_lost(serve: Serve, clock: Clock) -> None:
+async def test_an_owner_renews_its_leases_in_one_call_and_learns_which_were_lost(serve: Serve, clock: Clock) -> None:
     async with serve(clock=clock) as memory:
         kept, taken, ended, given_up = [await memory.begin() for _ in range(4)]
         for run in (kept, taken, ended, given_up):
@@ -165,26 +165,26 @@ async def test_an_owner_renews_its_leases_at_once_and_is_told_which_were_lost(se
 
 
 @pytest.mark.parametrize("ttl_ms", [0, -1, 600_001])
-async def test_a_lease_has_a_length(memory: Memory, ttl_ms: int) -> None:
+async def test_the_length_of_a_lease_is_bounded(memory: Memory, ttl_ms: int) -> None:
     chat_id, run_id = await memory.begin()
     with pytest.raises(InvalidRequest):
         await memory.acquire(chat_id, run_id, A, ttl_ms)
 
 
-async def test_what_services_ask_is_no_line_of_the_log_unless_it_fails(serve: Serve) -> None:
-    with capture_logs() as said:
+async def test_successful_calls_of_services_are_logged_at_debug_level(serve: Serve) -> None:
+    with capture_logs() as logs:
         async with serve() as memory:
             await memory.begin()
             await memory.list_unfinished()
             with pytest.raises(NotFound):
                 await memory.append(new_id(), new_id(), run_line(), generation=1)
-    done = [line for line in said if line["event"] == "rpc done"]
-    levels = {(line["method"].rpartition("/")[2], line["code"]): line["log_level"] for line in done}
+    rpc_lines = [line for line in logs if line["event"] == "rpc done"]
+    levels = {(line["method"].rpartition("/")[2], line["code"]): line["log_level"] for line in rpc_lines}
     assert levels == {("Append", "OK"): "debug", ("ListUnfinishedRuns", "OK"): "debug", ("Append", "NOT_FOUND"): "info"}
 
 
 @pytest.mark.engines("postgres")
-async def test_a_query_is_refused_beside_a_run_that_its_owner_has_not(memory: Memory) -> None:
+async def test_a_query_is_refused_if_its_owner_lacks_another_run_of_the_chat(memory: Memory) -> None:
     chat_id = new_id()
     first, second = query(chat_id, A), query(chat_id, A)
     await begin(memory, first)
@@ -199,7 +199,7 @@ async def test_a_query_is_refused_beside_a_run_that_its_owner_has_not(memory: Me
     await begin(memory, query(chat_id, B))
 
 
-async def test_a_repeated_query_is_answered_wherever_its_run_is(memory: Memory) -> None:
+async def test_a_repeated_query_returns_its_run_to_any_owner(memory: Memory) -> None:
     chat_id = new_id()
     first = query(chat_id, A, request_id="once")
     answer = await begin(memory, first)
@@ -207,9 +207,7 @@ async def test_a_repeated_query_is_answered_wherever_its_run_is(memory: Memory) 
     assert (await begin(memory, query(chat_id, B, request_id="once"))).duplicate_run_id == first.run_id
 
 
-async def test_a_run_is_listed_with_those_of_its_chat_and_by_whether_it_has_an_owner(
-    memory: Memory, clock: Clock
-) -> None:
+async def test_runs_are_listed_by_chat_and_by_whether_they_have_an_owner(memory: Memory, clock: Clock) -> None:
     chat_id = new_id()
     first, other = query(chat_id, A), query(new_id(), B)
     second = query(chat_id, A, first.run_id)
@@ -233,7 +231,7 @@ async def begin_parked(memory: Memory, due_at: int) -> tuple[str, str]:
 
 
 @pytest.mark.engines("postgres")
-async def test_a_parked_run_is_listed_when_it_is_due_and_always_with_its_chat(serve: Serve, clock: Clock) -> None:
+async def test_a_parked_run_is_listed_once_it_is_due_and_always_with_its_chat(serve: Serve, clock: Clock) -> None:
     async with serve(clock=clock) as memory:
         _, later = await begin_parked(memory, clock.now + 60_000)
         _, sooner = await begin_parked(memory, clock.now + 20_000)
@@ -255,7 +253,7 @@ async def test_a_parked_run_is_listed_when_it_is_due_and_always_with_its_chat(se
         assert run.lease_expires_at > 0
 
 
-async def test_anybody_takes_a_parked_run_before_it_is_due_and_fences_whoever_parked_it(
+async def test_anybody_can_take_a_parked_run_before_it_is_due_and_fence_its_former_owner(
     memory: Memory, clock: Clock
 ) -> None:
     chat_id, run_id = await begin_parked(memory, clock.now + 60_000)
@@ -274,7 +272,7 @@ async def test_anybody_takes_a_parked_run_before_it_is_due_and_fences_whoever_pa
     assert await list_run_ids(memory) == []
 
 
-async def test_a_parked_run_is_still_its_chats_unfinished_one(memory: Memory, clock: Clock) -> None:
+async def test_a_parked_run_is_still_an_unfinished_run_of_its_chat(memory: Memory, clock: Clock) -> None:
     chat_id, run_id = await begin_parked(memory, clock.now + 60_000)
     with pytest.raises(ChatBusy) as caught:
         await begin(memory, query(chat_id, A))
@@ -283,10 +281,8 @@ async def test_a_parked_run_is_still_its_chats_unfinished_one(memory: Memory, cl
         await memory.release(run_id, 0, -1)
 
 
-async def test_what_is_due_is_listed_so_many_at_a_time_those_that_are_due_longest_first(
-    memory: Memory, clock: Clock
-) -> None:
-    parked = [(await begin_parked(memory, clock.now + 1000 - at))[1] for at in range(DUE_MAX + 2)]
+async def test_due_runs_are_listed_in_batches_longest_due_first(memory: Memory, clock: Clock) -> None:
+    parked = [(await begin_parked(memory, clock.now + 1000 - offset))[1] for offset in range(DUE_MAX + 2)]
     owned = query(new_id(), A)
     await begin(memory, owned)
     clock.now += 1000

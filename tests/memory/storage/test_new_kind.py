@@ -1,4 +1,4 @@
-"""docs/store-something-new.md: both engines store the kind that it adds, encrypted, and erase and archive it."""
+"""Follows docs/store-something-new.md: both engines store its new kind encrypted, erase it and archive it."""
 
 import re
 import sys
@@ -34,7 +34,7 @@ def find_block(form: str) -> str:
 
 @pytest.fixture
 def notes(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The page's module."""
+    """The module that the page describes."""
     module = ModuleType("notes")
     monkeypatch.setitem(sys.modules, "notes", module)  # msgspec resolves a struct's annotations there
     exec(compile(find_block("python"), "notes.py", "exec"), module.__dict__)
@@ -45,7 +45,7 @@ def edit(note: Any) -> Any:
     return replace(note, text="another")
 
 
-async def try_kind(notes: Any, sql: Sql, folder: Path) -> None:
+async def check_kind(notes: Any, sql: Sql, folder: Path) -> None:
     keys = open_keys(FileDataKeys(folder / "keys"))
     store = notes.Notes(sql, keys)
     note = notes.Note("n1", "acme", "ada", 1, "a secret")
@@ -64,10 +64,10 @@ async def try_kind(notes: Any, sql: Sql, folder: Path) -> None:
     assert [found.note_id for found in await store.list_all()] == ["n2"]
 
 
-async def test_a_kind_is_added_in_sqlite(notes: Any, tmp_path: Path) -> None:
+async def test_the_documented_kind_works_in_sqlite(notes: Any, tmp_path: Path) -> None:
     room, tables = DiskRoom(tmp_path), notes.NOTES.list_tables()
     with closing(SqliteSql(tmp_path / "records.sqlite", room, tables, tmp_path / "older")) as sql:
-        await try_kind(notes, sql, tmp_path)
+        await check_kind(notes, sql, tmp_path)
 
 
 @asynccontextmanager
@@ -81,6 +81,6 @@ async def having_table(database_url: str) -> AsyncGenerator[None]:
 
 
 @needs_postgres
-async def test_a_kind_is_added_in_postgresql(notes: Any, tmp_path: Path, database_url: str) -> None:
+async def test_the_documented_kind_works_in_postgresql(notes: Any, tmp_path: Path, database_url: str) -> None:
     async with having_table(database_url), open_database(database_url, Limits(2, 5.0)) as database:
-        await try_kind(notes, PostgresSql(database, lambda: None), tmp_path)
+        await check_kind(notes, PostgresSql(database, lambda: None), tmp_path)

@@ -1,4 +1,4 @@
-"""Search and facts: any script, ranked, in the scope that was asked for, and again after a restart."""
+"""Search and facts: any script, ranked, in the requested scope, and after a restart."""
 
 import asyncio
 
@@ -17,13 +17,13 @@ def insight(text: str) -> memory_pb2.LogLine:
     return memory_pb2.LogLine(insight=memory_pb2.NoteLine(text=text))
 
 
-async def chat_of(memory: Memory, question: str, *lines: memory_pb2.LogLine) -> str:
+async def add_chat(memory: Memory, question: str, *lines: memory_pb2.LogLine) -> str:
     chat_id = new_id()
     await memory.append(chat_id, new_id(), query_line(question), *lines, run_line())
     return chat_id
 
 
-async def search_texts(memory: Memory, query: str, scope: str = "") -> list[str]:
+async def search_chat_ids(memory: Memory, query: str, scope: str = "") -> list[str]:
     return [hit.chat_id for hit in await memory.search(query, scope)]
 
 
@@ -31,26 +31,28 @@ async def search_texts(memory: Memory, query: str, scope: str = "") -> list[str]
 @pytest.mark.parametrize("restart", [False, True])
 async def test_words_of_questions_and_answers_are_found(serve: Serve, restart: bool) -> None:
     async with serve() as memory:
-        mill = await chat_of(memory, "How does a water mill work?", step_line(content("The headrace feeds the wheel.")))
-        bread = await chat_of(memory, "Bread recipe", step_line(content("Flour, water, salt."), user("and yeast?")))
+        mill = await add_chat(
+            memory, "How does a water mill work?", step_line(content("The headrace feeds the wheel."))
+        )
+        bread = await add_chat(memory, "Bread recipe", step_line(content("Flour, water, salt."), user("and yeast?")))
         if not restart:
-            assert await search_texts(memory, "HEADRACE") == [mill]
+            assert await search_chat_ids(memory, "HEADRACE") == [mill]
     async with serve() as memory:
-        assert await search_texts(memory, "headrace") == [mill]
-        assert await search_texts(memory, "yeast") == [bread]
-        assert set(await search_texts(memory, "water")) == {mill, bread}
-        assert await search_texts(memory, "zebra") == []
+        assert await search_chat_ids(memory, "headrace") == [mill]
+        assert await search_chat_ids(memory, "yeast") == [bread]
+        assert set(await search_chat_ids(memory, "water")) == {mill, bread}
+        assert await search_chat_ids(memory, "zebra") == []
         hit = (await memory.search("wheel"))[0]
         assert hit.excerpt == "The headrace feeds the wheel."
         assert hit.run_id
 
 
-async def test_the_more_words_a_text_holds_the_better(memory: Memory) -> None:
-    one = await chat_of(memory, "granite is a stone, as everyone knows")
-    two = await chat_of(memory, "granite mills grind with stone")
-    await chat_of(memory, "nothing of the kind")
+async def test_a_text_with_more_of_the_words_ranks_higher(memory: Memory) -> None:
+    lower_id = await add_chat(memory, "granite is a stone, as everyone knows")
+    higher_id = await add_chat(memory, "granite mills grind with stone")
+    await add_chat(memory, "nothing of the kind")
     hits = await memory.search("granite mills")
-    assert [hit.chat_id for hit in hits] == [two, one]
+    assert [hit.chat_id for hit in hits] == [higher_id, lower_id]
     assert hits[0].score > hits[1].score
 
 
@@ -62,21 +64,21 @@ async def test_the_more_words_a_text_holds_the_better(memory: Memory) -> None:
     ],
 )
 async def test_any_script_is_found_by_any_part(memory: Memory, query: str) -> None:
-    said = "古代水车的历史。한국어를 배우다 ひらがなとカタカナ Ёлка ÖKO 'a_b' 100% 🐽🎵➡👩🏽\u200d💻 5€"
-    chat_id = await chat_of(memory, said)
-    await chat_of(memory, "something else")
-    assert await search_texts(memory, query) == [chat_id]
+    text = "古代水车的历史。한국어를 배우다 ひらがなとカタカナ Ёлка ÖKO 'a_b' 100% 🐽🎵➡👩🏽\u200d💻 5€"
+    chat_id = await add_chat(memory, text)
+    await add_chat(memory, "something else")
+    assert await search_chat_ids(memory, query) == [chat_id]
 
 
 @pytest.mark.parametrize("query", ["สวัสดี", "ที่", "हिन्दी", "नदी", "cafe\u0301"])
-async def test_a_vowel_s_sign_is_part_of_its_word(memory: Memory, query: str) -> None:
-    chat_id = await chat_of(memory, "สวัสดีที่นี่ हिन्दी नदी cafe\u0301")
-    await chat_of(memory, "another: ส ว ด ท น ह द न cafe")
-    assert await search_texts(memory, query) == [chat_id]
+async def test_a_vowel_sign_is_part_of_its_word(memory: Memory, query: str) -> None:
+    chat_id = await add_chat(memory, "สวัสดีที่นี่ हिन्दी नदी cafe\u0301")
+    await add_chat(memory, "another: ส ว ด ท น ह द न cafe")
+    assert await search_chat_ids(memory, query) == [chat_id]
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "text"),
     [
         ("caf\u00e9", "cafe\u0301 au lait"),
         ("Vie\u0323\u0302t", "VI\u1ec6T NAM"),
@@ -84,36 +86,36 @@ async def test_a_vowel_s_sign_is_part_of_its_word(memory: Memory, query: str) ->
         *(("istanbul", "İSTANBUL"), ("İstanbul", "ISTANBUL"), ("STRASSE", "Straße"), ("don't", "I don’t")),
     ],
 )
-async def test_a_letter_is_found_in_any_of_its_forms(memory: Memory, query: str, said: str) -> None:
-    chat_id = await chat_of(memory, f"In {said} it was.")
-    await chat_of(memory, "Elsewhere.")
-    assert await search_texts(memory, query) == [chat_id]
+async def test_a_letter_is_found_in_any_of_its_forms(memory: Memory, query: str, text: str) -> None:
+    chat_id = await add_chat(memory, f"In {text} it was.")
+    await add_chat(memory, "Elsewhere.")
+    assert await search_chat_ids(memory, query) == [chat_id]
 
 
-async def test_signs_of_the_query_language_are_only_signs(memory: Memory) -> None:
-    chat_id = await chat_of(memory, 'say "NEAR(" AND NOT x*')
+async def test_characters_of_the_query_language_are_treated_as_text(memory: Memory) -> None:
+    chat_id = await add_chat(memory, 'say "NEAR(" AND NOT x*')
     for query in ('"', "AND", 'NEAR("', "*", "a AND b OR", "'; DROP TABLE texts", "\\", "%", "_", "(((", "text:x"):
         await memory.search(query)
-    assert await search_texts(memory, "NEAR AND") == [chat_id]
-    assert await search_texts(memory, "%") == await search_texts(memory, "...") == []
+    assert await search_chat_ids(memory, "NEAR AND") == [chat_id]
+    assert await search_chat_ids(memory, "%") == await search_chat_ids(memory, "...") == []
 
 
-async def test_a_scope_is_one_kind_of_text(memory: Memory) -> None:
-    chat_id = await chat_of(memory, "cucumber", insight("cucumber salad needs salt"), insight("other"))
+async def test_a_scope_searches_one_kind_of_text(memory: Memory) -> None:
+    chat_id = await add_chat(memory, "cucumber", insight("cucumber salad needs salt"), insight("other"))
     assert [hit.excerpt for hit in await memory.search("cucumber", "insights")] == ["cucumber salad needs salt"]
     assert [hit.excerpt for hit in await memory.search("cucumber", "chats")] == ["cucumber"]
     assert await memory.search("cucumber", "summaries") == []
-    assert await search_texts(memory, "cucumber", "all") == [chat_id, chat_id]
+    assert await search_chat_ids(memory, "cucumber", "all") == [chat_id, chat_id]
 
 
-async def test_what_tools_answered_and_models_thought_is_not_searched(memory: Memory) -> None:
-    await chat_of(memory, "q", step_line(reasoning("pondering"), content("x"), result("t1", "pondering")))
+async def test_tool_results_and_reasoning_are_not_searched(memory: Memory) -> None:
+    await add_chat(memory, "q", step_line(reasoning("pondering"), content("x"), result("t1", "pondering")))
     assert await memory.search("pondering") == []
 
 
 @pytest.mark.parametrize("before", ["x ", "ß ", "İ ", "e\u0301 "])
-async def test_an_excerpt_is_the_part_around_the_match(memory: Memory, before: str) -> None:
-    await chat_of(memory, before * 5000 + "needle\n\nin  hay " + "y " * 5000)
+async def test_an_excerpt_shows_the_text_around_the_match(memory: Memory, before: str) -> None:
+    await add_chat(memory, before * 5000 + "needle\n\nin  hay " + "y " * 5000)
     (hit,) = await memory.search("needle")
     assert "needle in hay" in hit.excerpt
     assert hit.excerpt.startswith("…")
@@ -121,9 +123,9 @@ async def test_an_excerpt_is_the_part_around_the_match(memory: Memory, before: s
     assert len(hit.excerpt) <= 162
 
 
-async def test_hits_have_a_bound(memory: Memory) -> None:
+async def test_the_number_of_hits_is_bounded(memory: Memory) -> None:
     for index in range(30):
-        await chat_of(memory, f"pebble {index}")
+        await add_chat(memory, f"pebble {index}")
     assert len(await memory.search("pebble")) == 20
     assert len(await memory.search("pebble", limit=3)) == 3
     assert len(await memory.search("pe", limit=100)) == 30
@@ -133,7 +135,7 @@ async def test_hits_have_a_bound(memory: Memory) -> None:
 
 
 async def test_a_deleted_chat_is_not_found(memory: Memory) -> None:
-    chat_id = await chat_of(memory, "cucumber")
+    chat_id = await add_chat(memory, "cucumber")
     await memory.delete(chat_id)
     assert await memory.search("cucumber") == []
 

@@ -1,5 +1,6 @@
-"""What was spent as the index shows it: charges of lines, once each, whatever is reverted, forked, deleted or rebuilt.
-On both engines."""
+"""Spend in the index: each charge of a line is counted once, even if it is reverted, forked, deleted or rebuilt. On
+both engines.
+"""
 
 import asyncio
 from typing import Any
@@ -21,16 +22,16 @@ pytestmark = pytest.mark.engines
 NOTHING = common_pb2.Usage()
 
 
-def sums(row: spend_pb2.UsageRow) -> tuple[int, int, int, int, int]:
+def to_sums(row: spend_pb2.UsageRow) -> tuple[int, int, int, int, int]:
     return row.input_tokens, row.output_tokens, row.cached_tokens, row.model_calls, row.cost_nano_usd
 
 
 @pytest.mark.engines("encrypted postgres")
-async def test_charges_are_summed_up_by_day_agent_and_model(serve: Serve) -> None:
+async def test_charges_are_summed_by_day_agent_and_model(serve: Serve) -> None:
     async with serve() as memory:
         chat_id, run_id = await memory.begin_with(said(charge(), charge(nano_usd=2)))
         await memory.append(chat_id, run_id, said(charge("other/one", 5, agent_key="helper")), said(charge()))
-        # The end says what lines have said before, and counts no more.
+        # The end repeats charges of earlier lines, and adds nothing.
         await memory.append(chat_id, run_id, charged(run_line(), charge("other/one", 7)))
         usage = await memory.usage(group_by=["model", "day", "agent"])
     today = now_utc().date().isoformat()
@@ -39,9 +40,9 @@ async def test_charges_are_summed_up_by_day_agent_and_model(serve: Serve) -> Non
         ("writer", "other/one", (100, 7, 60, 1, 7)),
         ("helper", "other/one", (100, 7, 60, 1, 5)),
     ]
-    assert [(row.agent_key, row.model, sums(row)) for row in usage.rows] == expected
+    assert [(row.agent_key, row.model, to_sums(row)) for row in usage.rows] == expected
     assert {row.day for row in usage.rows} == {today} == {usage.to_day}
-    assert sums(usage.total) == (500, 35, 300, 5, 3_014)
+    assert to_sums(usage.total) == (500, 35, 300, 5, 3_014)
     async with serve() as memory:
         assert await memory.usage(group_by=["model", "day", "agent"]) == usage
         [row] = (await memory.usage()).rows
@@ -52,7 +53,7 @@ async def test_charges_are_summed_up_by_day_agent_and_model(serve: Serve) -> Non
         assert not (await memory.usage(to_day="2020-01-01", group_by=["day"])).rows
 
 
-async def test_a_repeated_append_and_a_retry_are_charged_once(memory: Memory) -> None:
+async def test_a_repeated_append_is_charged_once_and_concurrent_appends_are_each_charged(memory: Memory) -> None:
     chat_id, run_id = await memory.begin()
     request_id = new_id()
     for _ in range(3):
@@ -62,7 +63,7 @@ async def test_a_repeated_append_and_a_retry_are_charged_once(memory: Memory) ->
     assert await total(memory) == 1_520
 
 
-async def test_what_is_reverted_or_deleted_has_been_spent(serve: Serve) -> None:
+async def test_reverted_and_deleted_runs_stay_charged(serve: Serve) -> None:
     async with serve() as memory:
         chat_id, _ = await memory.begin_with(said(charge()), run_line(usage=NOTHING))
         await memory.revert(chat_id, 0)
@@ -77,13 +78,13 @@ async def test_what_is_reverted_or_deleted_has_been_spent(serve: Serve) -> None:
         assert await total(memory) == 1_511
 
 
-async def test_chats_of_a_user_can_be_deleted_at_once(memory: Memory) -> None:
+async def test_chats_deleted_at_the_same_time_stay_charged(memory: Memory) -> None:
     models = [f"model {n:03}" for n in range(200)]
     chats: list[str] = []
-    for names in (models, models[::-1]) * 2:  # rows that lie in opposite orders
+    for names in (models, models[::-1]) * 2:  # their rows are locked in opposite orders
         chat_id, run_id = await memory.begin()
-        for at in range(0, len(names), 100):
-            await memory.append(chat_id, run_id, said(*(charge(name, 1) for name in names[at : at + 100])))
+        for start in range(0, len(names), 100):
+            await memory.append(chat_id, run_id, said(*(charge(name, 1) for name in names[start : start + 100])))
         await memory.append(chat_id, run_id, run_line(usage=NOTHING))
         chats.append(chat_id)
     await asyncio.gather(*map(memory.delete, chats))
@@ -102,40 +103,40 @@ async def test_the_sums_of_all_scopes_agree(memory: Memory) -> None:
         await memory.delete(keyed)
         for by in ([], ["agent"], ["agent", "model"], ["user"], ["key"], ["day", "user", "agent", "model", "key"]):
             usage = await memory.usage(scope="tenant", group_by=by)
-            assert sums(usage.total) == (300, 21, 180, 3, 1_503)
+            assert to_sums(usage.total) == (300, 21, 180, 3, 1_503)
             assert sum(row.cost_nano_usd for row in usage.rows) == 1_503
         rows = (await memory.usage(group_by=["agent"])).rows
         assert {row.agent_key: row.cost_nano_usd for row in rows} == {"helper": 1_500, "writer": 3}
     assert await total(memory) == 3 * 1_507
 
 
-async def test_a_fork_costs_nothing_anew(memory: Memory) -> None:
+async def test_a_fork_is_not_charged_again(memory: Memory) -> None:
     chat_id, _ = await memory.begin_with(said(charge()), run_line())
     _, older = await memory.begin(chat_id=chat_id)
     await memory.append(chat_id, older, run_line(usage=common_pb2.Usage(input_tokens=3, cost_usd=0.000_002)))
     forks = [await memory.fork(chat_id), await memory.fork(await memory.fork(chat_id))]
     assert await total(memory) == 3_500
-    # Reading the fork whole again counts its lines as little.
+    # Reading the whole fork again charges nothing either.
     await memory.revert(forks[0], 0)
     assert await total(memory) == 3_500
 
 
-async def test_the_end_of_a_run_of_an_earlier_version_is_its_charge(memory: Memory) -> None:
+async def test_a_run_of_an_earlier_version_is_charged_at_its_end(memory: Memory) -> None:
     chat_id, run_id = await memory.begin()
     usage = common_pb2.Usage(input_tokens=10, output_tokens=4, model_calls=2, cost_usd=0.05)
     await memory.append(chat_id, run_id, step_line(content("hi")))
     await memory.append(chat_id, run_id, run_line(usage=usage))
     [row] = (await memory.usage(group_by=["agent", "model"])).rows
-    assert (row.agent_key, row.model, sums(row)) == ("writer", "", (10, 4, 0, 2, 50_000_000))
+    assert (row.agent_key, row.model, to_sums(row)) == ("writer", "", (10, 4, 0, 2, 50_000_000))
 
 
-async def test_keys_are_told_apart_and_tokens_are_not(memory: Memory) -> None:
+async def test_spend_is_split_by_api_key_but_not_by_token(memory: Memory) -> None:
     for credential in ("api_key:0123456789ab", "api_key:ba9876543210", "jwt:one", "jwt:two"):
         chat_id, run_id = await memory.acting_as(Identity("acme", "ada", credential)).begin_with(said(charge()))
     with acting_as(Identity("acme", "ada")):
         rows = (await memory.usage(group_by=["key"])).rows
         assert await total(memory, key="api_key:ba9876543210") == 1_500
-        # Whoever goes on with the run is no other credential.
+        # The run stays with its first credential when another one continues it.
         await memory.append(chat_id, run_id, said(charge(nano_usd=1)))
         assert [(row.key, row.cost_nano_usd) for row in rows] == [
             ("", 3_000),
@@ -144,7 +145,7 @@ async def test_keys_are_told_apart_and_tokens_are_not(memory: Memory) -> None:
         ]
 
 
-async def test_users_see_their_own_and_operators_their_tenants(memory: Memory) -> None:
+async def test_users_see_their_own_spend_and_operators_that_of_their_tenant(memory: Memory) -> None:
     ada, bob, eve = Identity("acme", "ada"), Identity("acme", "bob"), Identity("other", "ada")
     for nano_usd, user in enumerate((ada, bob, eve), 1):
         with acting_as(user):
@@ -175,12 +176,12 @@ async def test_users_see_their_own_and_operators_their_tenants(memory: Memory) -
         {"from_day": "2025-01-01", "to_day": "2026-11-01"},
     ],
 )
-async def test_what_is_no_day_or_group_is_refused(memory: Memory, wrong: dict[str, Any]) -> None:
+async def test_an_invalid_day_group_or_scope_is_rejected(memory: Memory, wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         await memory.usage(**wrong)
 
 
-async def test_a_charge_of_the_query_itself_counts(memory: Memory) -> None:
+async def test_a_charge_on_the_query_line_is_counted(memory: Memory) -> None:
     chat_id, run_id = new_id(), new_id()
     await memory.append(chat_id, run_id, charged(query_line(), charge()))
     await memory.append(chat_id, run_id, run_line(usage=NOTHING))

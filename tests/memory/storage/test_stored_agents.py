@@ -1,5 +1,6 @@
-"""Tenants' agents as memory keeps them: one definition in force for each key, fenced, told to services in
-order. And their versions: each definition is kept once, with a number that stays its own."""
+"""Tenants' agents in memory: one definition in force per key, changed with fencing, and read by services in order. And
+their versions: each definition is stored once, with a permanent number.
+"""
 
 import asyncio
 import hashlib
@@ -34,7 +35,7 @@ async def remove(memory: Memory, key: str, expected: int | None = None, who: Ide
     return await memory.call_as(who, "DeleteAgentDefinition", agent_key=key, expected_version=expected)
 
 
-async def changes(memory: Memory, after: int = 0) -> tuple[list[tuple[str, str, str, int]], int]:
+async def read_changes(memory: Memory, after: int = 0) -> tuple[list[tuple[str, str, str, int]], int]:
     found: list[tuple[str, str, str, int]] = []
     while True:
         reply = await memory.call_as(None, "ReadAgentChanges", after_revision=after)
@@ -45,26 +46,26 @@ async def changes(memory: Memory, after: int = 0) -> tuple[list[tuple[str, str, 
 
 
 @pytest.mark.engines("encrypted postgres")
-async def test_changes_are_told_in_order_and_survive_a_restart(serve: Serve) -> None:
+async def test_changes_are_read_in_order_and_survive_a_restart(serve: Serve) -> None:
     async with serve() as memory:
         await put(memory, "a", "{1}")
         await put(memory, "b", "{2}", who=BOB)
         stored = (await put(memory, "a", "{3}", 2)).agent
         assert (stored.tenant, stored.updated_by, stored.version) == ("acme", "ada", 2)
-        told, revision = await changes(memory)
-        assert told == [("bolt", "b", "{2}", 1), ("acme", "a", "{3}", 2)]
+        agents, revision = await read_changes(memory)
+        assert agents == [("bolt", "b", "{2}", 1), ("acme", "a", "{3}", 2)]
         await put(memory, "a", "{3}", 2)
-        again, revision = await changes(memory, revision)
-        assert again == told[1:], "what is stored already is stored once more, for a standby that lacks it"
+        again, revision = await read_changes(memory, revision)
+        assert again == agents[1:], "what is stored already is stored once more, for a standby that lacks it"
     async with serve() as memory:
-        assert (await changes(memory))[0] == told
+        assert (await read_changes(memory))[0] == agents
         await remove(memory, "b", who=BOB)
-        assert (await changes(memory, revision))[0] == [("bolt", "b", "", 1)]
+        assert (await read_changes(memory, revision))[0] == [("bolt", "b", "", 1)]
         await put(memory, "b", "{4}", 2, 0, who=BOB)
-        assert (await changes(memory))[0] == [("acme", "a", "{3}", 2), ("bolt", "b", "{4}", 2)]
+        assert (await read_changes(memory))[0] == [("acme", "a", "{3}", 2), ("bolt", "b", "{4}", 2)]
 
 
-async def test_a_change_is_fenced_by_what_its_writer_saw(memory: Memory) -> None:
+async def test_a_change_based_on_an_outdated_version_is_refused(memory: Memory) -> None:
     for _ in range(2):  # a repetition is answered as the first was
         await put(memory, "a", "{1}", 1, 0)
     for refused in (put(memory, "a", "{2}", 2, 0), put(memory, "a", "{2}", 2, 5), remove(memory, "a", 5)):
@@ -84,7 +85,7 @@ async def test_a_change_is_fenced_by_what_its_writer_saw(memory: Memory) -> None
         await put(memory, "a", "{3}", 3, 2)
 
 
-async def test_of_writers_at_the_same_time_one_is_first(memory: Memory) -> None:
+async def test_only_one_of_several_simultaneous_writers_succeeds(memory: Memory) -> None:
     await put(memory, "a", "{0}", 1)
     tries = [put(memory, "a", f"{{{n}}}", n, 1) for n in range(2, 8)]
     results = await asyncio.gather(*tries, return_exceptions=True)
@@ -92,7 +93,7 @@ async def test_of_writers_at_the_same_time_one_is_first(memory: Memory) -> None:
     assert all(isinstance(result, VersionConflict | memory_pb2.PutAgentDefinitionResponse) for result in results)
 
 
-async def test_a_tenant_has_room_for_so_much(memory: Memory) -> None:
+async def test_the_size_of_a_tenants_definitions_is_bounded(memory: Memory) -> None:
     half = "x" * 524_288
     for n in range(16):
         await put(memory, f"big{n}", half)
@@ -101,8 +102,8 @@ async def test_a_tenant_has_room_for_so_much(memory: Memory) -> None:
     await put(memory, "big0", half[:-2], 2)
     await put(memory, "more", "{}")
     await put(memory, "other", half, who=BOB)
-    told, _ = await changes(memory)
-    assert len(told) == 18, "all pages of a listing that is larger than one message"
+    agents, _ = await read_changes(memory)
+    assert len(agents) == 18, "all pages of a listing that is larger than one message"
 
 
 async def read(memory: Memory, version: int = 0, digest: str = "", *, is_shared: bool = True) -> bytes:
@@ -112,7 +113,7 @@ async def read(memory: Memory, version: int = 0, digest: str = "", *, is_shared:
 
 
 @pytest.mark.engines("encrypted")
-async def test_a_definition_keeps_its_number(serve: Serve) -> None:
+async def test_a_definition_keeps_its_version_number(serve: Serve) -> None:
     async with serve() as memory:
         assert [await put_version(memory, text) for text in (b"1", b"2", b"1", b"3", b"2")] == [1, 2, 1, 3, 2]
         assert await put_version(memory, b"1", "b") == 1
@@ -128,14 +129,14 @@ async def test_a_definition_keeps_its_number(serve: Serve) -> None:
                 await read(memory, version, digest)
 
 
-async def test_writers_at_the_same_time_get_each_a_number_of_its_own(memory: Memory) -> None:
+async def test_simultaneous_writers_get_one_number_per_definition(memory: Memory) -> None:
     texts = [b"%d" % (index % 5) for index in range(20)]
     numbers = await asyncio.gather(*(put_version(memory, text) for text in texts))
     assert sorted(set(numbers)) == [1, 2, 3, 4, 5]
     assert len(set(zip(texts, numbers, strict=True))) == 5
 
 
-async def test_a_definition_that_the_disk_has_damaged_is_not_given_out(serve: Serve, folder: Path) -> None:
+async def test_a_definition_damaged_on_disk_is_not_returned(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
         await put_version(memory, b'{"a":1}')
         await put_version(memory, b'{"a":2}')

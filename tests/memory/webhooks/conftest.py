@@ -1,4 +1,4 @@
-"""A store with webhooks, of either engine, and what delivers from it."""
+"""A store with webhooks, on either engine, and a receiver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def open_store(kept: Kept) -> Open:
-    """`async with open_store() as engine`; again for a restart, or beside it for another replica of a database."""
+    """`async with open_store() as engine`; again for a restart, or at the same time for another replica of a
+    database."""
     return lambda: open_engine(kept)
 
 

@@ -1,4 +1,6 @@
-"""A deliverer to be killed: `python -m tests.memory.webhooks.killed PLACE` delivers what waits there until then."""
+"""A deliverer to be killed: `python -m tests.memory.webhooks.killed PLACE` sends the deliveries waiting there until
+then.
+"""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""What a tenant's webhooks may take from others, and what is left out: tries, rows, looks at a long backlog."""
+"""Limits on what a tenant's webhooks may use: concurrent tries, rows, and the cost of a long backlog."""
 
 import asyncio
 import re
@@ -33,12 +33,16 @@ MANY = 20_000
 
 
 @pytest.mark.engines
-async def test_receivers_of_one_tenant_that_hang_hold_up_no_other(engine_in_use: Engine) -> None:
-    store, taken, hanging = WebhookStore(engine_in_use.records.webhooks, AllowList()), asyncio.Event(), Counter[str]()
+async def test_hanging_receivers_of_one_tenant_do_not_delay_others(engine_in_use: Engine) -> None:
+    store, delivered, hanging = (
+        WebhookStore(engine_in_use.records.webhooks, AllowList()),
+        asyncio.Event(),
+        Counter[str](),
+    )
 
     async def send(url: str, headers: dict[str, str], body: bytes) -> Answer:
         if url == HOOK:
-            taken.set()
+            delivered.set()
             return Answer(200)
         hanging[url] += 1
         try:
@@ -58,12 +62,14 @@ async def test_receivers_of_one_tenant_that_hang_hold_up_no_other(engine_in_use:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.3)  # time for more
         await engine_in_use.records.webhooks.add_event(make_event("default", RUN_ENDED, "one", new_id(), now_ms(), {}))
-        await taken.wait()
+        await delivered.wait()
         assert hanging.total() == TENANT_MAX
 
 
 @pytest.mark.engines
-async def test_what_comes_due_during_a_pause_is_not_told_later(engine_in_use: Engine, receiver: Receiver) -> None:
+async def test_an_event_that_becomes_due_during_a_pause_is_not_sent_later(
+    engine_in_use: Engine, receiver: Receiver
+) -> None:
     webhook, _ = await create(engine_in_use, receiver, types=["headrace.gate.expiring"])
     writer, store = Writer(engine_in_use), store_of(engine_in_use)
     chat_id, run_id = await writer.begin()
@@ -79,22 +85,22 @@ async def test_what_comes_due_during_a_pause_is_not_told_later(engine_in_use: En
 
 
 @pytest.mark.engines
-async def test_however_many_ask_at_once_no_tenant_has_more_than_its_number(engine_in_use: Engine) -> None:
+async def test_concurrent_requests_do_not_exceed_a_tenants_number_of_webhooks(engine_in_use: Engine) -> None:
     store = WebhookStore(engine_in_use.records.webhooks, AllowList())
-    made = await asyncio.gather(*(store.create(HOOK) for _ in range(WEBHOOKS_MAX + 10)), return_exceptions=True)
-    assert {type(one) for one in made if not isinstance(one, tuple)} == {QuotaExceeded}
-    kept = {webhook.webhook_id for webhook in await store.list_own()}
-    assert kept == {one[0].webhook_id for one in made if isinstance(one, tuple)}
-    assert len(kept) <= WEBHOOKS_MAX
+    results = await asyncio.gather(*(store.create(HOOK) for _ in range(WEBHOOKS_MAX + 10)), return_exceptions=True)
+    assert {type(result) for result in results if not isinstance(result, tuple)} == {QuotaExceeded}
+    stored_ids = {webhook.webhook_id for webhook in await store.list_own()}
+    assert stored_ids == {result[0].webhook_id for result in results if isinstance(result, tuple)}
+    assert len(stored_ids) <= WEBHOOKS_MAX
 
 
-async def test_a_webhook_that_is_full_is_not_pinged(engine_in_use: Engine, folder: Path, receiver: Receiver) -> None:
+async def test_a_full_webhook_is_not_pinged(engine_in_use: Engine, folder: Path, receiver: Receiver) -> None:
     webhook, _ = await create(engine_in_use, receiver)
     with closing(sqlite3.connect(folder / NAME, isolation_level=None)) as database:
         database.execute("UPDATE webhooks SET is_full = 1")
     with pytest.raises(QuotaExceeded):
         await store_of(engine_in_use).ping(webhook.webhook_id)
-    await engine_in_use.records.webhooks.count_backlog()  # nothing waits: it is full no more
+    await engine_in_use.records.webhooks.count_backlog()  # nothing waits, so it is no longer full
     assert (await store_of(engine_in_use).ping(webhook.webhook_id)).type == PING
     assert len(await list_deliveries(engine_in_use, webhook)) == 1
 
@@ -108,10 +114,10 @@ def as_sql(run: Any) -> Any:
     return SimpleNamespace(run=run)
 
 
-async def test_a_look_and_a_record_cost_the_same_however_many_wait(
+async def test_claiming_and_recording_cost_the_same_however_many_deliveries_wait(
     engine_in_use: Engine, folder: Path, receiver: Receiver
 ) -> None:
-    """A receiver that is dead for a day must not have the file, which appends write too, be gone through for each."""
+    """A receiver that is dead for a day must not cause scans of the file, which appends write to as well."""
     webhook, _ = await create(engine_in_use, receiver)
     await store_of(engine_in_use).ping(webhook.webhook_id)
     steps = 0
@@ -138,7 +144,7 @@ async def test_a_look_and_a_record_cost_the_same_however_many_wait(
     assert steps < MANY / 4
 
 
-async def test_a_look_that_fails_half_way_takes_nothing_from_the_tenant(
+async def test_a_claim_that_fails_halfway_uses_up_no_place_of_its_tenant(
     engine_in_use: Engine, folder: Path, receiver: Receiver
 ) -> None:
     for _ in range(2):
@@ -155,7 +161,7 @@ async def test_a_look_that_fails_half_way_takes_nothing_from_the_tenant(
                 raise Overloaded("the disk refuses")
             return [run_statement(database, *statement) for statement in statements]
 
-        left, now = defaultdict[str, int](lambda: 2), now_ms()
+        free_places, now = defaultdict[str, int](lambda: 2), now_ms()
         with pytest.raises(Overloaded):
-            await Webhooks(as_sql(run), "1").claim(now, now + 60_000, 4, 100, (), left)
-    assert left["default"] == 2
+            await Webhooks(as_sql(run), "1").claim(now, now + 60_000, 4, 100, (), free_places)
+    assert free_places["default"] == 2

@@ -1,5 +1,6 @@
-"""Deliveries to a receiver over HTTP that fails, hangs or is killed: all of them, in order, and signed. On both
-engines."""
+"""Deliveries over HTTP to a receiver that fails, hangs or is killed: all of them, in order, and signed. On both
+engines.
+"""
 
 import asyncio
 from collections import defaultdict
@@ -33,28 +34,28 @@ pytestmark = pytest.mark.engines
 
 
 def verify(post: Post, secret: str) -> Any:
-    """What a receiver does, by the reference implementation. Raises WebhookVerificationError."""
+    """Verify a post with the reference implementation, as a receiver does. Raises WebhookVerificationError."""
     return standardwebhooks.Webhook(secret).verify(post.body, post.headers)
 
 
 async def make_due(engine: Engine) -> None:
-    """Have what waits be tried now."""
+    """Make the waiting deliveries due now."""
     for webhook in await engine.records.webhooks.list_all():
         for delivery in await list_deliveries(engine, webhook, WAITING):
             await engine.records.webhooks.record(delivery, TryResult(WAITING, now_ms(), failure="again"))
         await engine.records.webhooks.put(
             msgspec.structs.replace(webhook, version=webhook.version + 1), webhook.version
-        )  # which wakes
+        )  # wakes the deliverer
 
 
 async def claim(engine: Engine, now: int | None = None) -> list[LeasedDelivery]:
-    await engine.index.list_chats()  # which waits for what is to be written
+    await engine.index.list_chats()  # waits for pending writes
     now = now_ms() if now is None else now
     return await engine.records.webhooks.claim(now, now + CLAIM_MS, 4, 100, (), defaultdict(lambda: 100))
 
 
 @pytest.mark.engines("encrypted", "encrypted postgres")
-async def test_a_run_that_ends_is_told_signed_as_a_cloud_event(engine_in_use: Engine, receiver: Receiver) -> None:
+async def test_an_ended_run_is_sent_as_a_signed_cloud_event(engine_in_use: Engine, receiver: Receiver) -> None:
     webhook, secret = await create(engine_in_use, receiver)
     async with deliver(engine_in_use, receiver):
         chat_id = await Writer(engine_in_use).run()
@@ -79,7 +80,7 @@ async def test_a_run_that_ends_is_told_signed_as_a_cloud_event(engine_in_use: En
         verify(replace(post, body=post.body.replace(b"guide", b"other")), secret)
 
 
-async def test_a_gate_is_told_when_it_opens_reminds_and_is_about_to_expire_and_not_when_it_closed(
+async def test_a_gate_is_announced_when_it_opens_reminds_or_is_about_to_expire_unless_it_closed(
     engine_in_use: Engine, receiver: Receiver
 ) -> None:
     await create(engine_in_use, receiver)
@@ -96,7 +97,7 @@ async def test_a_gate_is_told_when_it_opens_reminds_and_is_about_to_expire_and_n
         await writer.take_step(chat_id, run_id, "cancelled", "escalated", "role:board")
         await writer.end(chat_id, run_id, "cancelled")
         posts = await receiver.wait_for(7)
-        # What has not come by now was withdrawn: nothing of it is left to be delivered later.
+        # Events that have not arrived by now were withdrawn: nothing is left to be delivered later.
         assert await engine_in_use.records.webhooks.find_next(now_ms() + 10 * CLAIM_MS) == 0
     events = [(post.event["type"].removeprefix("headrace."), post.event["data"]) for post in posts]
     assert [(name, data.get("gateId"), data.get("to")) for name, data in events] == [
@@ -113,7 +114,7 @@ async def test_a_gate_is_told_when_it_opens_reminds_and_is_about_to_expire_and_n
     assert (escalated["chatId"], escalated["runId"], escalated["agentKey"]) == (chat_id, run_id, "guide")
 
 
-async def test_only_what_is_asked_for_is_told(engine_in_use: Engine, receiver: Receiver) -> None:
+async def test_only_subscribed_events_are_delivered(engine_in_use: Engine, receiver: Receiver) -> None:
     for fields in ({"types": ["headrace.gate.opened"]}, {"agent_keys": ["clerk", "ada_"]}, {"paused": True}):
         await create(engine_in_use, receiver, **fields)
     writer = Writer(engine_in_use)
@@ -124,7 +125,7 @@ async def test_only_what_is_asked_for_is_told(engine_in_use: Engine, receiver: R
     assert [found.delivery.subject for found in leased] == [chat_id]
 
 
-async def test_what_fails_is_tried_again_with_the_same_id_until_it_is_taken(
+async def test_a_failed_delivery_is_retried_with_the_same_id_until_it_is_accepted(
     engine_in_use: Engine, receiver: Receiver
 ) -> None:
     answers = iter([500, 302, 429])
@@ -147,7 +148,9 @@ async def test_what_fails_is_tried_again_with_the_same_id_until_it_is_taken(
     assert [verify(post, secret)["id"] for post in posts] == [delivery.event_id] * 4
 
 
-async def test_a_subject_is_told_in_order_and_holds_up_no_other(engine_in_use: Engine, receiver: Receiver) -> None:
+async def test_the_events_of_a_subject_are_sent_in_order_and_do_not_delay_others(
+    engine_in_use: Engine, receiver: Receiver
+) -> None:
     webhook, _ = await create(engine_in_use, receiver)
     writer, stuck = Writer(engine_in_use), new_id()
     is_up = False
@@ -163,12 +166,12 @@ async def test_a_subject_is_told_in_order_and_holds_up_no_other(engine_in_use: E
         is_up, count = True, len(receiver.posts)
         await make_due(engine_in_use)
         await wait_for_states(engine_in_use, webhook, *[DELIVERED] * 9)
-    told = [post.event["time"] for post in receiver.posts[count:]]
-    assert len(told) == 3
-    assert told == sorted(told)
+    times = [post.event["time"] for post in receiver.posts[count:]]
+    assert len(times) == 3
+    assert times == sorted(times)
 
 
-async def test_a_receiver_that_hangs_keeps_no_others_waiting(engine_in_use: Engine, receiver: Receiver) -> None:
+async def test_a_hanging_receiver_does_not_delay_others(engine_in_use: Engine, receiver: Receiver) -> None:
     go_on = asyncio.Event()
 
     async def hang() -> int:
@@ -189,7 +192,7 @@ async def test_a_receiver_that_hangs_keeps_no_others_waiting(engine_in_use: Engi
         await wait_for_states(engine_in_use, slow, *[DELIVERED] * 20)
 
 
-async def test_an_answer_without_an_end_counts_by_its_status(engine_in_use: Engine, receiver: Receiver) -> None:
+async def test_a_response_without_an_end_counts_by_its_status(engine_in_use: Engine, receiver: Receiver) -> None:
     async def trickle(request: Any = None) -> web.StreamResponse:
         async def write() -> Any:
             while True:
@@ -206,7 +209,7 @@ async def test_an_answer_without_an_end_counts_by_its_status(engine_in_use: Engi
     assert delivery.tries == 1
 
 
-async def test_what_was_delivered_and_not_recorded_is_delivered_again(open_store: Open, receiver: Receiver) -> None:
+async def test_a_delivery_that_was_not_recorded_is_repeated(open_store: Open, receiver: Receiver) -> None:
     async with open_store() as engine:
         webhook, _ = await create(engine, receiver)
         await Writer(engine).run()
@@ -214,17 +217,17 @@ async def test_what_was_delivered_and_not_recorded_is_delivered_again(open_store
         assert await claim(engine) == [], "nobody else has it"
         headers = {"webhook-id": killed.delivery.event_id}
         await send_to(receiver)(webhook.url, headers, killed.delivery.payload.encode())
-    async with open_store() as engine:  # who has claimed it is gone
+    async with open_store() as engine:  # the process that has claimed it is gone
         later = now_ms() + CLAIM_MS
         [found] = await claim(engine, later)
         assert (found.delivery.event_id, found.delivery.tries) == (killed.delivery.event_id, 2)
-        failed = TryResult(WAITING, later, failure="too late")
-        assert not await engine.records.webhooks.record(killed.delivery, failed), "its time is over"
+        late_result = TryResult(WAITING, later, failure="too late")
+        assert not await engine.records.webhooks.record(killed.delivery, late_result), "its time is over"
         assert await engine.records.webhooks.record(found.delivery, TryResult(DELIVERED, later, 200))
         assert await claim(engine, later + CLAIM_MS) == []
 
 
-async def test_an_event_outlives_the_process_that_has_stored_its_line(open_store: Open, receiver: Receiver) -> None:
+async def test_an_event_survives_the_process_that_stored_its_line(open_store: Open, receiver: Receiver) -> None:
     async with open_store() as engine:
         webhook, secret = await create(engine, receiver)
         chat_id = await Writer(engine).run()
@@ -234,55 +237,55 @@ async def test_an_event_outlives_the_process_that_has_stored_its_line(open_store
     assert verify(post, secret)["subject"] == chat_id
 
 
-async def test_two_secrets_sign_while_one_replaces_the_other(engine_in_use: Engine, receiver: Receiver) -> None:
+async def test_two_secrets_sign_during_a_rotation(engine_in_use: Engine, receiver: Receiver) -> None:
     webhook, old = await create(engine_in_use, receiver)
     _, new = await store_of(engine_in_use).rotate(webhook.webhook_id)
     writer = Writer(engine_in_use)
     async with deliver(engine_in_use, receiver):
         await writer.run()
-        [both] = await receiver.wait_for(1)
-        assert verify(both, old) == verify(both, new)
+        [first_post] = await receiver.wait_for(1)
+        assert verify(first_post, old) == verify(first_post, new)
         _, newest = await store_of(engine_in_use).rotate(webhook.webhook_id, keep_s=0)
         await writer.run()
-        one = (await receiver.wait_for(2))[1]
+        second_post = (await receiver.wait_for(2))[1]
         await wait_for_states(engine_in_use, webhook, DELIVERED, DELIVERED)
-    verify(one, newest)
-    for gone in (old, new):
+    verify(second_post, newest)
+    for expired_secret in (old, new):
         with pytest.raises(standardwebhooks.WebhookVerificationError):
-            verify(one, gone)
+            verify(second_post, expired_secret)
 
 
-async def test_dead_letters_are_listed_and_replayed_by_hand(engine_in_use: Engine, receiver: Receiver) -> None:
+async def test_dead_letters_are_listed_and_can_be_replayed(engine_in_use: Engine, receiver: Receiver) -> None:
     webhook, _ = await create(engine_in_use, receiver)
     store, chat_id = store_of(engine_in_use), new_id()
     for _ in range(3):
         await Writer(engine_in_use).run(chat_id)
-    died: list[str] = []
+    dead_ids: list[str] = []
     for _ in range(3):
         [found] = await claim(engine_in_use)
-        died.append(found.delivery.event_id)
+        dead_ids.append(found.delivery.event_id)
         assert await engine_in_use.records.webhooks.record(
             found.delivery, TryResult(DEAD, now_ms(), 500, "answered with 500")
         )
     dead, _ = await store.list_deliveries(webhook.webhook_id, DEAD, 2, "")
-    rest, token = await store.list_deliveries(
+    last_page, token = await store.list_deliveries(
         webhook.webhook_id, DEAD, 2, (await store.list_deliveries(webhook.webhook_id, DEAD, 2, ""))[1]
     )
-    assert ({delivery.event_id for delivery in (*dead, *rest)}, token) == (set(died), "")
+    assert ({delivery.event_id for delivery in (*dead, *last_page)}, token) == (set(dead_ids), "")
     assert dead[0].failure == "answered with 500"
     assert (await engine_in_use.records.webhooks.count_backlog()).dead == 3
     async with deliver(engine_in_use, receiver):
-        assert await store.replay(webhook.webhook_id, died[1:2]) == 1
+        assert await store.replay(webhook.webhook_id, dead_ids[1:2]) == 1
         await receiver.wait_for(1)
         await wait_for_states(engine_in_use, webhook, DELIVERED, DEAD, DEAD)
         assert await store.replay(webhook.webhook_id, []) == 2
         await wait_for_states(engine_in_use, webhook, DELIVERED, DELIVERED, DELIVERED)
-        assert await store.replay(webhook.webhook_id, died[:1]) == 1
+        assert await store.replay(webhook.webhook_id, dead_ids[:1]) == 1
         posts = await receiver.wait_for(4)
-    assert [post.event_id for post in posts] == [died[1], died[0], died[2], died[0]]
+    assert [post.event_id for post in posts] == [dead_ids[1], dead_ids[0], dead_ids[2], dead_ids[0]]
 
 
-async def test_a_ping_is_for_one_webhook_and_a_budget_warning_once_for_all(
+async def test_a_ping_goes_to_one_webhook_and_a_budget_warning_is_sent_once(
     engine_in_use: Engine, receiver: Receiver
 ) -> None:
     pinged, secret = await create(engine_in_use, receiver, types=["headrace.gate.opened"])
@@ -300,7 +303,7 @@ async def test_a_ping_is_for_one_webhook_and_a_budget_warning_once_for_all(
     assert warning["subject"] == "budget/team"
 
 
-async def test_copies_of_chats_tell_nothing_anew(engine_in_use: Engine, receiver: Receiver) -> None:
+async def test_a_fork_sends_no_events(engine_in_use: Engine, receiver: Receiver) -> None:
     await create(engine_in_use, receiver)
     writer = Writer(engine_in_use)
     chat_id = await writer.run()
@@ -312,7 +315,7 @@ async def test_copies_of_chats_tell_nothing_anew(engine_in_use: Engine, receiver
     assert await claim(engine_in_use, now_ms() + 10 * CLAIM_MS) == []
 
 
-async def test_a_deleted_webhook_takes_its_deliveries_with_it(engine_in_use: Engine, receiver: Receiver) -> None:
+async def test_deliveries_are_deleted_with_their_webhook(engine_in_use: Engine, receiver: Receiver) -> None:
     webhook, _ = await create(engine_in_use, receiver)
     await Writer(engine_in_use).run()
     assert (await engine_in_use.records.webhooks.count_backlog()).waiting <= 1
@@ -323,7 +326,7 @@ async def test_a_deleted_webhook_takes_its_deliveries_with_it(engine_in_use: Eng
     assert (backlog.waiting, backlog.oldest_at) == (0, 0)
 
 
-async def test_history_is_bounded_in_time(engine_in_use: Engine, receiver: Receiver) -> None:
+async def test_closed_deliveries_are_forgotten_after_some_time(engine_in_use: Engine, receiver: Receiver) -> None:
     webhook, _ = await create(engine_in_use, receiver)
     await Writer(engine_in_use).run()
     [found] = await claim(engine_in_use)

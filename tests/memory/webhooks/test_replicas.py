@@ -1,5 +1,6 @@
-"""Several that deliver: one is killed between a delivery and its record, two have one database. And folders whose
-index is behind its logs, or lost: what lines have caused is told, and not told again."""
+"""Several deliverers: one is killed between a delivery and its record, and two share a database. And folders whose
+index lags behind the logs or is lost: events are delivered, and not delivered again.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ DAY_MS = 86_400_000
 
 
 @pytest.mark.engines("postgres")
-async def test_who_is_killed_before_the_record_has_delivered_twice_and_lost_nothing(
+async def test_a_deliverer_killed_before_recording_delivers_twice_and_loses_nothing(
     kept: Kept, open_store: Open, receiver: Receiver
 ) -> None:
     async with open_store() as engine:
@@ -61,7 +62,7 @@ async def test_who_is_killed_before_the_record_has_delivered_twice_and_lost_noth
 
 
 @needs_postgres
-async def test_two_replicas_do_not_deliver_the_same(tables: Tables, receiver: Receiver) -> None:
+async def test_two_replicas_do_not_deliver_the_same_event(tables: Tables, receiver: Receiver) -> None:
     async with AsyncExitStack() as stack:
         engines = [await stack.enter_async_context(open_engine(tables)) for _ in range(2)]
         webhook, _ = await create(engines[0], receiver)
@@ -73,10 +74,10 @@ async def test_two_replicas_do_not_deliver_the_same(tables: Tables, receiver: Re
 
 
 @needs_postgres
-async def test_what_another_replica_has_stored_and_left_is_found(tables: Tables, receiver: Receiver) -> None:
+async def test_an_event_stored_by_a_replica_that_does_not_deliver_is_found(tables: Tables, receiver: Receiver) -> None:
     async with open_engine(tables) as writer, open_engine(tables) as engine, deliver(engine, receiver):
         webhook, _ = await create(writer, receiver)
-        await Writer(writer).run()  # who has stored it delivers nothing
+        await Writer(writer).run()  # this service delivers nothing
         await receiver.wait_for(1)
         await wait_for_states(engine, webhook, DELIVERED)
 
@@ -91,7 +92,7 @@ def index_files(folder: Path) -> list[Path]:
 
 
 def copy_files(source: Path, target: Path) -> None:
-    """Have in `target` the index and the outbox that `source` has."""
+    """Replace the index and the outbox in `target` by those of `source`."""
     target.mkdir(exist_ok=True)
     for path in [*index_files(target), *target.glob(f"{NAME}*")]:
         path.unlink()
@@ -99,7 +100,7 @@ def copy_files(source: Path, target: Path) -> None:
         shutil.copy(path, target)
 
 
-async def test_a_line_that_the_index_never_saw_is_told_after_the_start(
+async def test_the_event_of_an_unindexed_line_is_delivered_after_the_start(
     open_store: Open, folder: Path, receiver: Receiver, tmp_path: Path
 ) -> None:
     async with open_store() as engine:
@@ -107,19 +108,17 @@ async def test_a_line_that_the_index_never_saw_is_told_after_the_start(
     copy_files(folder, tmp_path / "before")
     async with open_store() as engine:
         await Writer(engine).run()
-    # As after a kill between the line's sync and the index: the log has it, both files do not.
+    # As after a kill between the sync of the line and that of the index: the log has it, both files do not.
     copy_files(tmp_path / "before", folder)
     async with open_store() as engine, deliver(engine, receiver):
         await receiver.wait_for(1)
         await wait_for_states(engine, webhook, DELIVERED)
 
 
-async def test_an_index_that_is_made_anew_tells_nothing_again(
-    open_store: Open, folder: Path, receiver: Receiver
-) -> None:
+async def test_a_rebuilt_index_sends_nothing_again(open_store: Open, folder: Path, receiver: Receiver) -> None:
     async with open_store() as engine:
         old = await Writer(engine).run()  # before there is a webhook
-        await asyncio.sleep(0.002)  # times are in milliseconds: what is of the same one is told
+        await asyncio.sleep(0.002)  # times are in milliseconds: an event of the same one would be sent
         webhook, _ = await create(engine, receiver)
         async with deliver(engine, receiver):
             for _ in range(3):

@@ -1,4 +1,4 @@
-"""WebhookService: who may, what is shown once, limits, and changes. On both engines."""
+"""WebhookService on both engines: permissions, secrets that are shown once, limits and changes."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ from tests.support.memory.writing import Memory, new_id, read_pages
 pytestmark = pytest.mark.engines
 
 
-async def test_a_webhook_is_made_listed_changed_and_deleted(memory: Memory) -> None:
+async def test_a_webhook_is_created_listed_changed_and_deleted(memory: Memory) -> None:
     with acting_as(ADA):
-        made = await memory.call("CreateWebhook", url=URL, agent_keys=["guide"])
-        webhook = made.webhook
-        assert made.secret.startswith("whsec_")
+        created = await memory.call("CreateWebhook", url=URL, agent_keys=["guide"])
+        webhook = created.webhook
+        assert created.secret.startswith("whsec_")
         assert (webhook.name, list(webhook.types), list(webhook.agent_keys)) == ("hooks.example", [*TYPES], ["guide"])
         assert (await memory.call("GetWebhook", webhook_id=webhook.webhook_id)).webhook == webhook
-        assert made.secret not in str(await memory.call("ListWebhooks"))
+        assert created.secret not in str(await memory.call("ListWebhooks"))
         again = await memory.call("CreateWebhook", webhook_id=webhook.webhook_id, url=URL, agent_keys=["guide"])
         assert (again.webhook, again.secret) == (webhook, "")
         with pytest.raises(InvalidRequest, match="webhookId"):
@@ -37,7 +37,7 @@ async def test_a_webhook_is_made_listed_changed_and_deleted(memory: Memory) -> N
         )
         assert not (await memory.call_as(EVE, "ListWebhooks")).webhooks
         rotated = await memory.call("RotateSecret", webhook_id=webhook.webhook_id)
-        assert rotated.secret not in ("", made.secret)
+        assert rotated.secret not in ("", created.secret)
         assert rotated.webhook.old_secret_ends_at > rotated.webhook.updated_at
         await memory.call("DeleteWebhook", webhook_id=webhook.webhook_id)
         assert not (await memory.call("ListWebhooks")).webhooks
@@ -58,16 +58,16 @@ async def test_a_webhook_is_made_listed_changed_and_deleted(memory: Memory) -> N
         ({"url": ""}, "url"),
     ],
 )
-async def test_what_is_wrong_is_named(memory: Memory, fields: dict[str, Any], field: str) -> None:
+async def test_an_invalid_field_is_named(memory: Memory, fields: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidRequest, match=field):
         await memory.call("CreateWebhook", **fields)
-    made = (await memory.call("CreateWebhook", url=URL)).webhook
+    webhook = (await memory.call("CreateWebhook", url=URL)).webhook
     if any(fields.values()) and fields["url"]:
         with pytest.raises(InvalidRequest, match=field):
-            await memory.call("UpdateWebhook", webhook_id=made.webhook_id, **fields)
+            await memory.call("UpdateWebhook", webhook_id=webhook.webhook_id, **fields)
 
 
-async def test_a_tenant_has_so_many(memory: Memory) -> None:
+async def test_the_number_of_a_tenants_webhooks_is_bounded(memory: Memory) -> None:
     for _ in range(store.WEBHOOKS_MAX):
         await memory.call("CreateWebhook", url=URL)
     with pytest.raises(QuotaExceeded):
@@ -75,12 +75,12 @@ async def test_a_tenant_has_so_many(memory: Memory) -> None:
     await memory.call_as(ADA, "CreateWebhook", url=URL)
 
 
-async def test_deliveries_come_in_pages(memory: Memory) -> None:
+async def test_deliveries_are_listed_page_by_page(memory: Memory) -> None:
     webhook_id = (await memory.call("CreateWebhook", url=URL)).webhook.webhook_id
     for _ in range(3):
         await memory.begin_and_end()
     await memory.call("PingWebhook", webhook_id=webhook_id)
-    await memory.chats()  # which waits for what is to be written
+    await memory.chats()  # waits for pending writes
     pages = await read_pages(memory, "ListDeliveries", "deliveries", 2, webhook_id=webhook_id)
     types = [[delivery.type for delivery in page] for page in pages]
     assert types == [["headrace.ping", "headrace.run.ended"], ["headrace.run.ended"] * 2]

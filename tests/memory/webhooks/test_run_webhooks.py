@@ -1,4 +1,4 @@
-"""Webhooks of single runs, as A2A's callers name them. On both engines."""
+"""Webhooks of single runs, as callers over A2A set them, on both engines."""
 
 from __future__ import annotations
 
@@ -39,12 +39,14 @@ async def put(engine: Engine, run_id: str, url: str, **fields: str) -> Webhook:
     return webhook
 
 
-def states(receiver: Receiver) -> list[tuple[str, str]]:
+def list_states(receiver: Receiver) -> list[tuple[str, str]]:
     updates = [json.loads(post.body)["statusUpdate"] for post in receiver.posts]
     return [(update["taskId"], update["status"]["state"]) for update in updates]
 
 
-async def test_a_run_is_told_in_a2as_form_and_no_other_one_is(engine_in_use: Engine, receiver: Receiver) -> None:
+async def test_a_run_webhook_receives_only_the_events_of_its_run_in_a2a_form(
+    engine_in_use: Engine, receiver: Receiver
+) -> None:
     engine, write = engine_in_use, Writer(engine_in_use)
     chat_id, run_id = await write.begin()
     secrets = {"token": "t0ken", "auth_scheme": "Bearer", "auth_credentials": "s3cret"}
@@ -55,7 +57,7 @@ async def test_a_run_is_told_in_a2as_form_and_no_other_one_is(engine_in_use: Eng
     await write.end(chat_id, run_id)
     async with deliver(engine, receiver):
         posts = await receiver.wait_for(2)
-    assert states(receiver) == [(run_id, "TASK_STATE_INPUT_REQUIRED"), (run_id, "TASK_STATE_COMPLETED")]
+    assert list_states(receiver) == [(run_id, "TASK_STATE_INPUT_REQUIRED"), (run_id, "TASK_STATE_COMPLETED")]
     headers = posts[-1].headers
     assert (headers["authorization"], headers["x-a2a-notification-token"]) == ("Bearer s3cret", "t0ken")
     assert (headers["content-type"], "webhook-signature" in headers) == ("application/json", False)
@@ -66,7 +68,9 @@ async def test_a_run_is_told_in_a2as_form_and_no_other_one_is(engine_in_use: Eng
         await store_of(engine).get(webhook.webhook_id)
 
 
-async def test_what_ended_before_is_told_once_and_its_webhook_goes(engine_in_use: Engine, receiver: Receiver) -> None:
+async def test_a_run_that_ended_before_is_sent_once_and_its_webhook_is_deleted_later(
+    engine_in_use: Engine, receiver: Receiver
+) -> None:
     engine, write = engine_in_use, Writer(engine_in_use)
     chat_id, run_id = await write.begin()
     await write.end(chat_id, run_id, state="failed")
@@ -77,13 +81,13 @@ async def test_what_ended_before_is_told_once_and_its_webhook_goes(engine_in_use
         async with asyncio.timeout(120):
             while (await engine.records.webhooks.count_backlog()).waiting:
                 await asyncio.sleep(0.02)
-    assert states(receiver) == [(run_id, "TASK_STATE_FAILED")]
+    assert list_states(receiver) == [(run_id, "TASK_STATE_FAILED")]
     assert len(await store_of_runs(engine).list_of_run(run_id)) == 1
     await engine.records.webhooks.forget(now_ms() - 7 * 24 * 3_600_000 + 1000)
     assert await store_of_runs(engine).list_of_run(run_id) == []
 
 
-async def test_one_that_is_deleted_is_told_nothing(engine_in_use: Engine, receiver: Receiver) -> None:
+async def test_a_deleted_run_webhook_receives_nothing(engine_in_use: Engine, receiver: Receiver) -> None:
     engine, write = engine_in_use, Writer(engine_in_use)
     chat_id, run_id = await write.begin()
     await put(engine, run_id, receiver.url)
@@ -97,7 +101,7 @@ async def test_one_that_is_deleted_is_told_nothing(engine_in_use: Engine, receiv
     assert len(receiver.posts) == 1
 
 
-async def test_runs_of_others_are_not_there(engine_in_use: Engine, receiver: Receiver) -> None:
+async def test_runs_of_other_users_are_not_found(engine_in_use: Engine, receiver: Receiver) -> None:
     store = store_of_runs(engine_in_use)
     _, run_id = await Writer(engine_in_use).begin()
     calls: list[Callable[[str], Any]] = [
@@ -122,7 +126,7 @@ async def test_runs_of_others_are_not_there(engine_in_use: Engine, receiver: Rec
         ({"auth_credentials": "x"}, "authScheme"),
     ],
 )
-async def test_what_is_wrong_is_named_also_without_a_run(
+async def test_an_invalid_field_is_named_even_without_a_run(
     engine_in_use: Engine, receiver: Receiver, fields: dict[str, str], field: str
 ) -> None:
     given = {"url": receiver.url} | fields
@@ -132,7 +136,7 @@ async def test_what_is_wrong_is_named_also_without_a_run(
     assert await store_of_runs(engine_in_use).put("", "", receiver.url, **plain) is None
 
 
-async def test_there_are_only_so_many(engine_in_use: Engine, receiver: Receiver) -> None:
+async def test_the_number_of_a_runs_webhooks_is_bounded(engine_in_use: Engine, receiver: Receiver) -> None:
     write = Writer(engine_in_use)
     chat_id, run_id = await write.begin()
     await write.end(chat_id, run_id)  # so that nothing has to be waited for

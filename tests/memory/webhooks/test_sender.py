@@ -1,4 +1,4 @@
-"""What a try reaches, and what it does not: forbidden addresses, names that change, redirects, servers without end."""
+"""Which servers a delivery may reach: forbidden addresses, names that change, redirects, and servers without an end."""
 
 import asyncio
 import ssl
@@ -18,7 +18,7 @@ BODY, HEADERS = b"{}", {"webhook-id": "1"}
 
 
 def resolving(*answers: list[str]) -> Callable[[str], Awaitable[list[str]]]:
-    """A resolver with one answer for each time of asking, and the last one from then on."""
+    """Return a resolver that gives each answer once, and then repeats the last."""
     asked = iter(answers)
     last = answers[-1]
 
@@ -51,35 +51,35 @@ async def send(receiver: Receiver, url: str, allow: str = "", **sender: Any) -> 
         ("file:///etc/passwd", "http"),
     ],
 )
-async def test_what_must_not_be_reached_is_not(receiver: Receiver, url: str, why: str) -> None:
+async def test_forbidden_addresses_are_not_reached(receiver: Receiver, url: str, why: str) -> None:
     answer = await send(receiver, url)
     assert why in answer.failure
     assert (answer.status, receiver.posts) == (0, [])
 
 
-async def test_a_name_is_resolved_once_for_each_try_and_all_its_addresses_count(receiver: Receiver) -> None:
+async def test_a_name_is_resolved_for_each_try_and_all_its_addresses_are_checked(receiver: Receiver) -> None:
     mixed = await send(receiver, "https://two.test:{port}/", resolve=resolving(["93.184.216.34", "127.0.0.1"]))
     assert "loopback" in mixed.failure
-    # It was public when the webhook was made, and is not now.
+    # It was public when the webhook was created, and is not any more.
     turned = resolving(["127.0.0.1"], ["93.184.216.34"])
     assert "loopback" in (await send(receiver, "https://turns.test:{port}/", resolve=turned)).failure
     assert receiver.posts == []
 
 
 @pytest.mark.parametrize(
-    ("target", "asked"),
+    ("target", "expected"),
     [
         *(("/in?sp=%2Ftriggers%2Frun&sig=a%2Bb%2F%3D", "/in?sp=%2Ftriggers%2Frun&sig=a%2Bb%2F%3D"),),
         *(("/a%3Ab/%28c%29/%7Ed", "/a%3Ab/%28c%29/%7Ed"), ("/in?q=é", "/in?q=%C3%A9"), ("/a/../b", "/b")),
     ],
 )
-async def test_an_address_is_asked_for_as_it_was_given(receiver: Receiver, target: str, asked: str) -> None:
+async def test_the_request_target_is_sent_as_it_was_given(receiver: Receiver, target: str, expected: str) -> None:
     """Its signature may cover each escape: github.com/aio-libs/aiohttp/issues/4307."""
     answer = await send(receiver, f"http://hooks.test:{{port}}{target}", f"hooks.test:{receiver.port}")
-    assert (answer.failure, [post.target for post in receiver.posts]) == ("", [asked])
+    assert (answer.failure, [post.target for post in receiver.posts]) == ("", [expected])
 
 
-async def test_what_the_operator_has_opened_is_reached_and_nothing_beside_it(receiver: Receiver) -> None:
+async def test_only_addresses_that_the_operator_has_allowed_are_reached(receiver: Receiver) -> None:
     opened = f"hooks.test:{receiver.port},192.168.7.0/24"
     assert await send(receiver, "http://hooks.test:{port}/in", opened) == Answer(204)
     other = await send(receiver, "http://other.test:{port}/in", opened)
@@ -92,14 +92,14 @@ async def test_what_the_operator_has_opened_is_reached_and_nothing_beside_it(rec
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_redirects_are_failures_and_are_not_followed(receiver: Receiver, status: int) -> None:
+async def test_redirects_count_as_failures_and_are_not_followed(receiver: Receiver, status: int) -> None:
     receiver.answer = lambda _: web.Response(status=status, headers={"Location": f"http://127.0.0.1:{receiver.port}/"})
     answer = await send(receiver, "http://hooks.test:{port}/in", "hooks.test")
     assert answer == Answer(status, "redirects are not followed")
     assert len(receiver.posts) == 1
 
 
-async def test_no_try_takes_longer_than_its_time(receiver: Receiver) -> None:
+async def test_a_try_takes_no_longer_than_its_timeout(receiver: Receiver) -> None:
     go_on = asyncio.Event()
 
     async def hang() -> int:
@@ -113,7 +113,7 @@ async def test_no_try_takes_longer_than_its_time(receiver: Receiver) -> None:
     assert answer == Answer(0, "no answer within 0.5 s")
 
 
-async def test_headers_that_drip_or_swell_end_with_the_try(receiver: Receiver) -> None:
+async def test_endless_headers_end_the_try(receiver: Receiver) -> None:
     over = asyncio.Event()
 
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -139,7 +139,7 @@ async def test_headers_that_drip_or_swell_end_with_the_try(receiver: Receiver) -
     assert answer.failure
 
 
-async def test_nobody_there_and_no_http_are_failures() -> None:
+async def test_an_absent_server_and_one_without_http_are_failures() -> None:
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"SSH-2.0-nothing\r\n")
         writer.close()
@@ -154,7 +154,7 @@ async def test_nobody_there_and_no_http_are_failures() -> None:
     assert "cannot be reached" in absent.failure
 
 
-async def test_a_certificate_must_be_the_hosts_and_of_a_known_authority(tmp_path: Path) -> None:
+async def test_a_certificate_must_match_the_host_and_have_a_known_authority(tmp_path: Path) -> None:
     files = Authority(tmp_path).issue("hooks")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(files.cert, files.key)

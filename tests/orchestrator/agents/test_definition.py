@@ -1,4 +1,4 @@
-"""Agent files: what is taken, what is refused and how that is said, and reloading."""
+"""Agent files: which are accepted, which are refused with which message, and how they are reloaded."""
 
 import contextlib
 import json
@@ -34,21 +34,21 @@ PLAN: dict[str, Any] = {
 }
 
 
-def parsed(**changes: Any) -> Any:
+def parse_react_agent(**changes: Any) -> Any:
     return parse_agent(json.dumps(AGENT | changes).encode(), "helper")
 
 
-def planned(**changes: Any) -> dict[str, Any]:
-    """The fields of an agent that plans, with these in the section."""
+def make_plan_fields(**changes: Any) -> dict[str, Any]:
+    """Return the fields of a PLAN_EXECUTE agent, with these changes in its planExecute section."""
     return {"mode": "PLAN_EXECUTE", "planExecute": changes.pop("planExecute", PLAN | changes)}
 
 
-def planning(**changes: Any) -> Any:
-    return parsed(**planned(**changes))
+def parse_plan_agent(**changes: Any) -> Any:
+    return parse_react_agent(**make_plan_fields(**changes))
 
 
-def test_the_file_name_gives_the_key_and_defaults_hold() -> None:
-    agent = parsed()
+def test_the_file_name_is_the_key_and_defaults_apply() -> None:
+    agent = parse_react_agent()
     assert agent.key == "helper"
     spending = Spending(agent)
     assert (spending.model_calls_max, spending.tool_calls_max, spending.clock.timeout_s) == (15, 20, 120)
@@ -57,18 +57,18 @@ def test_the_file_name_gives_the_key_and_defaults_hold() -> None:
 
 def test_a_stage_overrides_the_model_field_by_field() -> None:
     stage = {"systemPrompt": "x", "modelConfig": {"model": "sim-2", "reasoning": {"effort": "HIGH"}, "top_p": 0.5}}
-    model = parsed(react=stage).primary.model
+    model = parse_react_agent(react=stage).primary.model
     assert (model.provider_key, model.model, model.top_p) == ("simulator", "sim-2", 0.5)
     assert model.reasoning is not None
     assert (model.reasoning.enabled, model.reasoning.effort) == (True, "HIGH")
 
 
 def test_an_explicit_null_empties_a_stages_tools() -> None:
-    assert parsed().tools == ("city_datetime",)
-    assert parsed(react={"systemPrompt": "x", "toolConfig": None}).tools == ()
+    assert parse_react_agent().tools == ("city_datetime",)
+    assert parse_react_agent(react={"systemPrompt": "x", "toolConfig": None}).tools == ()
 
 
-def test_the_window_of_a_model_is_the_agents_to_set() -> None:
+def test_the_memory_section_becomes_window_settings() -> None:
     given = {
         "maxRuns": 5,
         "maxMessageHistory": 10,
@@ -81,15 +81,15 @@ def test_the_window_of_a_model_is_the_agents_to_set() -> None:
         "factsTokens": 100,
         "extract": "after_run",
     }
-    memory = parsed(memory=given).memory
+    memory = parse_react_agent(memory=given).memory
     assert memory.model_dump(by_alias=True, exclude={"recap"}) == given
     assert make_window_settings(memory) == memory_pb2.WindowSettings(
         runs_max=5, messages_max=10, older="drop", due_ratio=0.5, kept_ratio=0.3, results_kept=0
     )
 
 
-def test_the_other_forms_of_budget_and_tool_choice_are_taken() -> None:
-    agent = parsed(
+def test_alternative_names_of_budget_and_tool_choice_are_accepted() -> None:
+    agent = parse_react_agent(
         budget={"runTimeoutMs": 5000, "model": {"maxCalls": 2, "timeoutMs": 100, "retryCount": 3}},
         toolChoice="REQUIRED",
     )
@@ -124,17 +124,17 @@ def test_the_other_forms_of_budget_and_tool_choice_are_taken() -> None:
         ({"budget": {"maxSteps": 0}}, "budget.maxSteps: Input should be greater than 0"),
         ({"key": "auto"}, "key: 'auto' is reserved"),
         ({"key": "../x"}, "key: String should match pattern"),
-        (planned(planExecute=None), "planExecute: is required for mode PLAN_EXECUTE"),
-        (planned(planExecute={"plan": {}}), "planExecute.execute: Field required"),
-        (planned(strategy="RANDOM"), "planExecute.strategy: Input should be 'SEQUENTIAL'"),
-        (planned(maxParallel=0), "planExecute.maxParallel: Input should be greater than 0"),
-        (planned() | {"modelConfig": None}, "must be set, here or in planExecute.plan.modelConfig"),
-        (planned(summary={"systemPrompt": "{{x}}"}), "planExecute.summary.systemPrompt: {{x}} is"),
+        (make_plan_fields(planExecute=None), "planExecute: is required for mode PLAN_EXECUTE"),
+        (make_plan_fields(planExecute={"plan": {}}), "planExecute.execute: Field required"),
+        (make_plan_fields(strategy="RANDOM"), "planExecute.strategy: Input should be 'SEQUENTIAL'"),
+        (make_plan_fields(maxParallel=0), "planExecute.maxParallel: Input should be greater than 0"),
+        (make_plan_fields() | {"modelConfig": None}, "must be set, here or in planExecute.plan.modelConfig"),
+        (make_plan_fields(summary={"systemPrompt": "{{x}}"}), "planExecute.summary.systemPrompt: {{x}} is"),
     ],
 )
-def test_a_bad_field_is_named_with_what_was_expected(changes: dict[str, Any], problem: str) -> None:
+def test_an_error_names_the_bad_field_and_what_is_expected(changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(DefinitionError) as caught:
-        parsed(**changes)
+        parse_react_agent(**changes)
     assert problem in str(caught.value)
 
 
@@ -146,7 +146,7 @@ FIELDS = [
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_no_value_of_a_field_is_more_than_a_refused_file(field: str) -> None:
+def test_any_value_of_a_field_raises_at_most_a_definition_error(field: str) -> None:
     for value in ODD:
         for changes in (
             {field: value},
@@ -154,11 +154,11 @@ def test_no_value_of_a_field_is_more_than_a_refused_file(field: str) -> None:
             {"budget": {"model": value, "tool": {field: value}}},
         ):
             with contextlib.suppress(DefinitionError):
-                parsed(**changes)
+                parse_react_agent(**changes)
 
 
 def test_a_stage_overrides_tools_and_budget_field_by_field() -> None:
-    agent = parsed(
+    agent = parse_react_agent(
         budget={"maxCostUsd": 0.5, "timeoutMs": 5000}, react={"toolConfig": {}, "budget": {"timeoutMs": 100}}
     )
     assert agent.tools == ("city_datetime",)
@@ -166,7 +166,7 @@ def test_a_stage_overrides_tools_and_budget_field_by_field() -> None:
 
 
 def test_each_stage_of_a_plan_has_its_settings() -> None:
-    agent = planning(maxSteps=3, execute={"systemPrompt": "work", "toolConfig": None})
+    agent = parse_plan_agent(maxSteps=3, execute={"systemPrompt": "work", "toolConfig": None})
     plan, execute, summary = agent.stages
     assert (plan.model.model, execute.model.model, summary.model.model) == ("sim-2", "sim-1", "sim-1")
     assert (plan.system_prompt, execute.system_prompt, summary.system_prompt) == ("plan", "work", "work")
@@ -176,12 +176,12 @@ def test_each_stage_of_a_plan_has_its_settings() -> None:
     assert (section.strategy, section.max_rounds, section.max_parallel) == ("SEQUENTIAL", 10, 8)
     spending = Spending(agent)
     assert (spending.model_calls_max, spending.tool_calls_max, spending.clock.timeout_s) == (30, 50, 300)
-    assert planning().working.steps_max == 15
-    assert parsed(mode="PLAN_EXECUTE", planExecute=PLAN, budget={"maxSteps": 4}).working.steps_max == 4
+    assert parse_plan_agent().working.steps_max == 15
+    assert parse_react_agent(mode="PLAN_EXECUTE", planExecute=PLAN, budget={"maxSteps": 4}).working.steps_max == 4
 
 
-def test_policies_models_and_verify_are_those_of_the_stage() -> None:
-    agent = parsed(
+def test_a_stage_sets_its_own_output_verify_and_model() -> None:
+    agent = parse_react_agent(
         verify="SECOND_PASS_FIX",
         output="REASONING_SUMMARY",
         planExecute=PLAN | {"summary": {"output": "PLAIN"}},
@@ -190,45 +190,49 @@ def test_policies_models_and_verify_are_those_of_the_stage() -> None:
     )
     assert (agent.primary.verify, agent.primary.output) == ("NONE", "REASONING_SUMMARY")
     settings = [agent.stage_settings(stage) for stage in ("plan", "execute", "summary")]
-    assert [one.verify for one in settings] == ["NONE", "NONE", "SECOND_PASS_FIX"], "only answers are checked"
-    assert [one.output for one in settings] == ["REASONING_SUMMARY", "REASONING_SUMMARY", "PLAIN"]
+    assert [stage_setting.verify for stage_setting in settings] == ["NONE", "NONE", "SECOND_PASS_FIX"], (
+        "only answers are checked"
+    )
+    assert [stage_setting.output for stage_setting in settings] == ["REASONING_SUMMARY", "REASONING_SUMMARY", "PLAIN"]
     seeing = agent.with_model("vision")
     assert seeing is not None
     assert {seeing.stage_settings(stage).model.model for stage in ("react", "plan", "execute", "summary")} == {"eyes"}
     assert [agent.with_model(name) for name in ("code", "", "model_fields")] == [None, None, None]
 
 
-def test_budgets_of_a_modes_named_stages_hold() -> None:
+def test_budgets_of_a_custom_modes_stages_limit_the_agent() -> None:
     stages = {"draft": {"budget": {"maxModelCalls": 3}}, "check": {"budget": {"maxToolCalls": 4}}}
     custom = {"mode": "own", "budget": {"maxModelCalls": 9, "timeoutMs": 100}, "stages": stages}
-    limits = parsed(mode="CUSTOM", custom=custom).limits
+    limits = parse_react_agent(mode="CUSTOM", custom=custom).limits
     assert (limits.max_model_calls, limits.max_tool_calls, limits.timeout_ms) == (3, 4, 100)
-    assert parsed(custom=custom).limits.max_model_calls != 3
+    assert parse_react_agent(custom=custom).limits.max_model_calls != 3
 
 
-def test_a_required_tool_needs_a_stage_that_may_have_one() -> None:
+def test_tool_policy_require_needs_a_stage_with_tools() -> None:
     with pytest.raises(DefinitionError, match=r"react\.toolConfig: must not be null where toolPolicy is REQUIRE"):
-        parsed(toolPolicy="REQUIRE", react={"toolConfig": None})
-    assert parsed(toolPolicy="REQUIRE", react={"toolConfig": None, "toolPolicy": "ALLOW"}).primary.tools == ()
+        parse_react_agent(toolPolicy="REQUIRE", react={"toolConfig": None})
+    assert (
+        parse_react_agent(toolPolicy="REQUIRE", react={"toolConfig": None, "toolPolicy": "ALLOW"}).primary.tools == ()
+    )
 
 
-def test_retry_counts_are_taken_and_named_in_a_warning() -> None:
+def test_retry_counts_are_accepted_with_a_warning() -> None:
     nested = {"runTimeoutMs": 1000, "model": {"maxCalls": 2, "retryCount": 3}, "tool": {"retryCount": 1}}
     with capture_logs() as logs:
-        agent = parsed(budget=nested)
+        agent = parse_react_agent(budget=nested)
     assert agent.limits.max_model_calls == 2
     assert [entry["field"] for entry in logs] == ["budget.model.retryCount", "budget.tool.retryCount"]
 
 
 def test_deep_think_needs_both_sections() -> None:
-    agent = parsed(planExecute=PLAN)
+    agent = parse_react_agent(planExecute=PLAN)
     assert [agent.with_deep_think(value).mode for value in (0, 1, -1)] == ["REACT", "PLAN_EXECUTE", "PLAN_EXECUTE"]
-    for one in (parsed(), parsed(mode="PLAN_EXECUTE", react=None, planExecute=PLAN)):
+    for incomplete_agent in (parse_react_agent(), parse_react_agent(mode="PLAN_EXECUTE", react=None, planExecute=PLAN)):
         with pytest.raises(InvalidRequest):
-            one.with_deep_think(1)
+            incomplete_agent.with_deep_think(1)
 
 
-def test_a_file_may_begin_with_a_byte_order_mark_and_have_windows_lines() -> None:
+def test_a_file_may_have_a_byte_order_mark_and_windows_line_ends() -> None:
     source = json.dumps(AGENT | {"react": {}}, indent=1).replace(
         '"react": {}', '"react": {"systemPrompt": """\nHi\n"""}'
     )
@@ -236,13 +240,13 @@ def test_a_file_may_begin_with_a_byte_order_mark_and_have_windows_lines() -> Non
     assert agent.primary.system_prompt == "Hi"
 
 
-def test_line_numbers_of_a_syntax_error_are_those_of_the_file() -> None:
+def test_a_syntax_error_names_the_line_of_the_file() -> None:
     source = b'{\n  "systemPrompt": """\n  one\n  two\n  """,\n  "mode" "REACT"\n}'
     with pytest.raises(DefinitionError, match=r"line 6, column \d+: not valid JSON"):
         parse_agent(source, "x")
 
 
-def test_a_prompt_over_several_lines_is_taken_as_it_is() -> None:
+def test_a_multi_line_prompt_is_read_unchanged() -> None:
     source = '{"SystemPrompt" : """\nSay "hi" \\ there\n  {{date}}\n""", "other": "a \\" \\"\\"\\" b"}'
     assert json.loads(reading.to_json(source)) == {
         "systemPrompt": 'Say "hi" \\ there\n  {{date}}',
@@ -260,13 +264,13 @@ def test_any_text_may_have_several_lines_and_a_line_break_elsewhere_says_so() ->
 
 @pytest.mark.parametrize("name", ["systemPrompt", "systemprompt", "SYSTEMPROMPT", "SystemPrompt"])
 @pytest.mark.parametrize("value", ['"Hi"', '"""Hi"""', '"""\nHi\n"""'])
-def test_a_prompts_name_is_taken_in_any_case(name: str, value: str) -> None:
+def test_the_name_of_the_prompt_field_ignores_case(name: str, value: str) -> None:
     source = json.dumps(AGENT | {"react": {}}).replace('"react": {}', f'"react": {{"{name}": {value}}}')
     assert parse_agent(source.encode(), "helper").primary.system_prompt == "Hi"
 
 
 @given(st.text().filter(lambda text: '"""' not in text and not text.endswith('"') and text == text.strip()))
-def test_any_text_between_triple_quotes_survives_with_its_lines(text: str) -> None:
+def test_any_text_between_triple_quotes_is_read_unchanged(text: str) -> None:
     source = f'{{"systemPrompt": """\n{text}\n"""\n}}'
     converted = reading.to_json(source)
     assert json.loads(converted) == {"systemPrompt": text}
@@ -284,7 +288,7 @@ def test_a_backslash_makes_a_placeholder_text() -> None:
     """For prompts that show templates or formulas: https://github.com/FlowiseAI/Flowise/issues/968 (2025-05),
     https://github.com/langchain-ai/langchain/issues/32702 (2025-08)."""
     prompt = r"Write Dear \{{name}}, not {{date}}, and $\frac\{{a}}{b}$ \{{ date }}"
-    assert parsed(react={"systemPrompt": prompt}).primary.system_prompt == prompt
+    assert parse_react_agent(react={"systemPrompt": prompt}).primary.system_prompt == prompt
     assert prompts.fill_placeholders(prompt, {"date": "D", "name": "N"}) == (
         r"Write Dear {{name}}, not D, and $\frac{{a}}{b}$ {{ date }}"
     )
@@ -295,7 +299,7 @@ def write(folder: Path, file: str, **changes: Any) -> None:
     (folder / file).write_text(json.dumps(AGENT | changes))
 
 
-def test_a_bad_file_keeps_its_last_good_version_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_bad_file_keeps_its_last_good_version_while_others_reload(tmp_path: Path) -> None:
     registry = Registry(tmp_path)
     write(tmp_path, "a.json", name="first")
     write(tmp_path, "b.json")
@@ -317,7 +321,7 @@ def test_a_bad_file_keeps_its_last_good_version_and_the_others_go_on(tmp_path: P
     assert [agent.key for agent in registry.all()] == ["b", "c"]
 
 
-def test_agents_are_loaded_when_one_was_valid_or_none_was_meant(tmp_path: Path) -> None:
+def test_a_registry_is_loaded_after_one_valid_file_or_with_an_empty_folder(tmp_path: Path) -> None:
     registry = Registry(tmp_path)
     (tmp_path / "a.json").write_text("{")
     registry.reload()
@@ -341,7 +345,7 @@ def test_agents_are_loaded_when_one_was_valid_or_none_was_meant(tmp_path: Path) 
     assert empty.is_loaded
 
 
-def test_a_file_that_takes_anothers_key_keeps_its_own_last_version(tmp_path: Path) -> None:
+def test_a_file_that_takes_another_files_key_keeps_its_last_version(tmp_path: Path) -> None:
     registry = Registry(tmp_path)
     write(tmp_path, "a.json")
     write(tmp_path, "b.json", name="first")
@@ -359,7 +363,7 @@ def test_a_key_defined_twice_stays_with_the_earlier_file(tmp_path: Path) -> None
     assert registry.get("x").name == "first"
 
 
-def test_the_default_is_the_configured_agent_else_the_first_key(tmp_path: Path) -> None:
+def test_the_default_is_the_configured_agent_or_else_the_first_key(tmp_path: Path) -> None:
     write(tmp_path, "a.json")
     write(tmp_path, "b.json")
     for configured, expected in (("b", "b"), ("", "a")):
@@ -388,7 +392,7 @@ def test_the_default_is_the_configured_agent_else_the_first_key(tmp_path: Path) 
         ("b", "[]", "expected a JSON object"),
     ],
 )
-def test_asking_for_an_agent_whose_file_is_refused_says_why(tmp_path: Path, key: str, text: str, reason: str) -> None:
+def test_choosing_an_agent_whose_file_is_refused_says_why(tmp_path: Path, key: str, text: str, reason: str) -> None:
     registry = Registry(tmp_path)
     write(tmp_path, "a.json")
     (tmp_path / "b.json").write_text(text)
@@ -414,8 +418,8 @@ def test_all_problems_of_a_refused_file_fit_into_one_bounded_line(tmp_path: Path
     assert len(caught.value.message) < 400, "an error cuts the rest"
 
 
-def test_calls_of_unknown_price_are_counted_in_tokens_only_where_these_are_limited() -> None:
+def test_unknown_price_max_tokens_needs_a_token_budget() -> None:
     with pytest.raises(DefinitionError, match="MAX_TOKENS needs budget"):
-        parsed(budget={"maxCostUsd": 1, "unknownPrice": "MAX_TOKENS"})
-    agent = parsed(budget={"maxTokens": 9, "unknownPrice": "MAX_TOKENS"}, react={"budget": {"timeoutMs": 9}})
+        parse_react_agent(budget={"maxCostUsd": 1, "unknownPrice": "MAX_TOKENS"})
+    agent = parse_react_agent(budget={"maxTokens": 9, "unknownPrice": "MAX_TOKENS"}, react={"budget": {"timeoutMs": 9}})
     assert agent.limits.unknown_price == "MAX_TOKENS"

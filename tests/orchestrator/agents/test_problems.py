@@ -1,4 +1,4 @@
-"""Everything that is wrong with a definition is named at once, with its field."""
+"""`find_problems` names everything that is wrong with a definition at once, each with its field."""
 
 import copy
 import json
@@ -19,13 +19,13 @@ BELOW = {
     "models": "models.vision.model",
     "publish": "publish.0",
 }
-"""Where such a value is wrong, if not as a whole."""
+"""The field that is named instead, where only a part of the value is wrong."""
 
 WHOLE: dict[str, Any] = {"key": "auto", "modelConfig.model": GONE, "budget.unknownPrice": "MAX_TOKENS"}
-"""What is wrong with the whole, which is looked at when its fields are right."""
+"""Mistakes in how fields combine; they are looked for only when each field is right."""
 
 
-def fields(definition: Any) -> list[str]:
+def list_error_fields(definition: Any) -> list[str]:
     _, problems = find_problems(json.dumps(definition).encode())
     assert all(problem.rule for problem in problems)
     return [problem.field for problem in problems if not problem.is_warning]
@@ -40,18 +40,18 @@ OFF: dict[str, Any] = {
     "memory": {"recap": {"enabled": False, "maxRecursionDepth": 3}},
     "react": {"output": "PLAIN", "verify": "NONE"},
 }
-"""What is off where nobody says it."""
+"""Settings that switch off what is off by default."""
 
 
 @pytest.mark.parametrize("changes", [{}, OFF, {"output": "PLAIN"}])
-def test_a_definition_without_mistakes_has_none(changes: dict[str, Any]) -> None:
+def test_a_correct_definition_has_no_problems(changes: dict[str, Any]) -> None:
     agent, problems = find_problems(json.dumps(BASE | changes).encode())
     assert agent is not None
     assert problems == []
 
 
 @given(st.sets(st.sampled_from(sorted(MISTAKES)), min_size=1, max_size=12), st.sets(st.sampled_from(sorted(WHOLE))))
-def test_every_mistake_is_named_with_its_field_and_nothing_else(mistakes: set[str], whole: set[str]) -> None:
+def test_find_problems_names_the_field_of_every_mistake_and_no_other(mistakes: set[str], whole: set[str]) -> None:
     definition = copy.deepcopy(BASE)
     for path in sorted(mistakes):
         put(definition, path, MISTAKES[path])
@@ -60,11 +60,11 @@ def test_every_mistake_is_named_with_its_field_and_nothing_else(mistakes: set[st
         put(definition, "budget.maxTokens", GONE)
     for path in sorted(whole):
         put(definition, path, WHOLE[path])
-        # What follows from a field that is wrong itself is not said beside it.
-        said = "modelConfig" if path == "modelConfig.model" else path
-        if not any(f"{field}.".startswith(f"{said}.") for field in expected):
-            expected.add(said)
-    assert set(fields(definition)) == expected
+        # A mistake that follows from a field that is wrong itself is not reported next to it.
+        field_named = "modelConfig" if path == "modelConfig.model" else path
+        if not any(f"{field}.".startswith(f"{field_named}.") for field in expected):
+            expected.add(field_named)
+    assert set(list_error_fields(definition)) == expected
 
 
 @given(
@@ -77,7 +77,7 @@ def test_every_mistake_is_named_with_its_field_and_nothing_else(mistakes: set[st
         max_leaves=30,
     )
 )
-def test_whatever_a_definition_is_there_is_an_agent_or_a_problem(definition: Any) -> None:
+def test_any_json_gives_an_agent_or_a_problem(definition: Any) -> None:
     agent, problems = find_problems(json.dumps(definition).encode(), "a")
     assert (agent is None) == any(not problem.is_warning for problem in problems)
     assert all(problem.rule for problem in problems)
@@ -94,7 +94,7 @@ def test_whatever_a_definition_is_there_is_an_agent_or_a_problem(definition: Any
         ),
     ],
 )
-def test_a_text_that_is_no_definition_says_so(source: bytes, problem: Problem) -> None:
+def test_text_that_is_not_a_definition_is_a_problem(source: bytes, problem: Problem) -> None:
     agent, problems = find_problems(source)
     assert agent is None
     assert problem.field in [found.field for found in problems]
@@ -102,7 +102,7 @@ def test_a_text_that_is_no_definition_says_so(source: bytes, problem: Problem) -
         assert problem in problems
 
 
-def test_what_has_no_effect_is_a_warning() -> None:
+def test_a_setting_without_effect_is_a_warning() -> None:
     agent, problems = find_problems(json.dumps(BASE | {"budget": {"model": {"retryCount": 3}}}).encode())
     assert agent is not None
     assert problems == [Problem("budget.model.retryCount", "has no effect", is_warning=True)]
@@ -135,15 +135,15 @@ def change_remote(path: str, value: Any) -> bytes:
     """Return the remote agent with another value in a field, which may be missing."""
     changed = copy.deepcopy(REMOTE)
     *parents, last = path.split(".")
-    at = changed
+    section = changed
     for parent in parents:
-        at = at.setdefault(parent, {})
-    at[last] = value
+        section = section.setdefault(parent, {})
+    section[last] = value
     return json.dumps(changed).encode()
 
 
 @pytest.mark.parametrize(("field", "value"), REMOTE_MISTAKES.items())
-def test_what_a_remote_agent_cannot_have_is_named(field: str, value: Any) -> None:
+def test_a_field_that_a_remote_agent_cannot_have_is_named(field: str, value: Any) -> None:
     assert find_problems(json.dumps(REMOTE).encode())[1] == []
     agent, problems = find_problems(change_remote(field, value))
     assert agent is None
@@ -176,7 +176,7 @@ def test_a_tenants_remote_agent_names_granted_hosts_and_no_secrets() -> None:
 
 
 @pytest.mark.parametrize("depth", [80, 900])
-def test_a_definition_that_is_nested_too_deeply_is_one_problem(depth: int) -> None:
+def test_a_definition_that_is_nested_too_deeply_has_one_problem(depth: int) -> None:
     deep = b'{"a":' * depth + b"1" + b"}" * depth
     source = b'{"key":"deep","mode":"CUSTOM","custom":{"mode":"own","params":' + deep + b"}}"
     agent, problems = find_problems(source)

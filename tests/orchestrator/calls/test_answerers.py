@@ -1,4 +1,4 @@
-"""Who may answer a gate: its rule, whoever is asked by it, at any replica, after a crash."""
+"""Who may answer a gate according to its rule, at any replica and after a crash."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from headrace.v1 import agent_pb2, memory_pb2
 from tests.support.orchestrator import ANSWER, Serve, as_json, call, finish, only, tool, two_replicas
 from tests.support.orchestrator.answerers import ACCEPTED, APPROVE, DENIED, KEYS, LISTED, SILENT, as_user, asking, offer
 from tests.support.orchestrator.crashes import Crashes
-from tests.support.orchestrator.gate_runs import Asked, reading_run, try_answer, waiting_run
+from tests.support.orchestrator.gate_runs import GateFollower, reading_run, try_answer, waiting_run
 from tests.support.order import Event
 
 RULES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
@@ -30,12 +30,12 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {"bob": ACCEPTED, "ada": ACCEPTED, "cleo": SILENT},
     ),
 }
-"""A tool's rule, and what becomes of the answers of these."""
+"""A tool's rule, and the outcome of an answer by each of these users."""
 
 
 @pytest.mark.parametrize("kind", ["approval", "form"])
 @pytest.mark.parametrize("case", RULES)
-async def test_the_rule_says_who_answers_and_who_sees_it(kind: str, case: str, serve: Serve) -> None:
+async def test_only_users_named_by_the_rule_answer_and_see_a_gate(kind: str, case: str, serve: Serve) -> None:
     rule, outcomes = RULES[case]
     refused = [name for name, outcome in outcomes.items() if outcome != ACCEPTED]
     answerers = [name for name, outcome in outcomes.items() if outcome == ACCEPTED]
@@ -43,18 +43,18 @@ async def test_the_rule_says_who_answers_and_who_sees_it(kind: str, case: str, s
         for name in refused:
             assert await try_answer(suite.address, name, gate) == outcomes[name], name
             async with as_user(suite.address, name) as client:
-                assert [one.gate_id for one in (await client.gates()).gates] == [], name
+                assert [listed_gate.gate_id for listed_gate in (await client.gates()).gates] == [], name
                 if outcomes[name] == SILENT:
                     with pytest.raises(NotFound):
                         await client.gate(*gate)
-        if "reader" in refused:  # her role may, and this key of hers may not
+        if "reader" in refused:  # Her role may answer, but this key of hers may not.
             async with as_user(suite.address, "reader") as client:
                 assert not (await client.gate(*gate)).HasField("arguments")
         for name in answerers:
             async with as_user(suite.address, name) as client:
-                assert [one.gate_id for one in (await client.gates()).gates] == [gate[1]], name
-                seen = await client.gate(*gate)
-                assert (json.loads(seen.arguments), seen.requester) == ({"at": 1}, "ada")
+                assert [listed_gate.gate_id for listed_gate in (await client.gates()).gates] == [gate[1]], name
+                gate_details = await client.gate(*gate)
+                assert (json.loads(gate_details.arguments), gate_details.requester) == ({"at": 1}, "ada")
         first, *others = answerers
         assert await try_answer(suite.address, first, gate) == ACCEPTED
         events = await run
@@ -69,7 +69,7 @@ async def test_the_rule_says_who_answers_and_who_sees_it(kind: str, case: str, s
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_a_gate_that_another_process_has_opened_is_not_said_to_be_none_to_who_may_answer_it(serve: Serve) -> None:
+async def test_answering_a_gate_opened_by_another_process_is_overloaded_not_unknown(serve: Serve) -> None:
     async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite:
         offer(suite, {"any_of": ["user:cleo"]}, "form")
 
@@ -88,8 +88,8 @@ async def test_a_gate_that_another_process_has_opened_is_not_said_to_be_none_to_
             assert await try_answer(suite.address, "cleo", gate) == ACCEPTED
 
 
-async def test_an_answer_that_another_process_has_accepted_is_repeated_to_this_one(serve: Serve) -> None:
-    """Found by seed 1331 of trials/simulation: the answer was in the log, and the repeated one `unmatched`."""
+async def test_repeating_an_answer_accepted_by_another_process_is_accepted(serve: Serve) -> None:
+    """Found by seed 1331 of trials/simulation: the answer was in the log, and its repetition got `unmatched`."""
     async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite:
         offer(suite, {"any_of": ["user:cleo"]}, "form")
 
@@ -111,8 +111,8 @@ async def test_an_answer_that_another_process_has_accepted_is_repeated_to_this_o
             assert await try_answer(suite.address, "cleo", gate) == ACCEPTED
 
 
-async def test_whom_another_process_has_passed_a_gate_to_is_not_said_to_have_none(serve: Serve) -> None:
-    """Found by seed 39100 of trials/simulation: the answer was told NOT_FOUND."""
+async def test_a_user_to_whom_another_process_escalated_a_gate_gets_overloaded_not_unknown(serve: Serve) -> None:
+    """Found by seed 39100 of trials/simulation: the answer was refused with NOT_FOUND."""
     async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite:
         offer(suite, {"any_of": ["user:bob"]}, "form")
 
@@ -125,30 +125,32 @@ async def test_whom_another_process_has_passed_a_gate_to_is_not_said_to_have_non
 
         suite.memory.before = escalate
         async with reading_run(suite.client) as (gate, _, _), as_user(suite.address, "cleo") as cleo:
-            assert [one.gate_id for one in (await cleo.gates()).gates] == [gate[1]]
+            assert [listed_gate.gate_id for listed_gate in (await cleo.gates()).gates] == [gate[1]]
             assert await try_answer(suite.address, "cleo", gate) == "OVERLOADED"
             assert await try_answer(suite.address, "stranger", gate) == SILENT
             assert await try_answer(suite.address, "bob", gate) == ACCEPTED
 
 
-async def test_a_list_of_the_whole_tenant_is_for_operators(serve: Serve) -> None:
+async def test_only_operators_list_the_gates_of_the_whole_tenant(serve: Serve) -> None:
     async with waiting_run(serve, {"any_of": ["user:cleo"]}) as (suite, gate, _):
         async with as_user(suite.address, "operator") as client:
             [listed] = (await client.gates(scope="tenant")).gates
             assert (listed.gate_id, [*listed.answerers.any_of]) == (gate[1], ["user:cleo"])
-            seen = await client.gate(*gate)
-            assert (seen.requester, seen.HasField("arguments")) == ("ada", False), "what it says is no operator's"
+            gate_details = await client.gate(*gate)
+            assert (gate_details.requester, gate_details.HasField("arguments")) == ("ada", False), (
+                "operators do not see a gate's content"
+            )
         async with as_user(suite.address, "auditor") as client:
             assert json.loads((await client.gate(*gate)).arguments) == {"at": 1}
         async with as_user(suite.address, "bob") as client:
             with pytest.raises(PermissionDenied, match="operate"):
                 await client.gates(scope="tenant")
         async with as_user(suite.address, "ada") as client:
-            assert [one.gate_id for one in (await client.gates(scope="own")).gates] == [gate[1]]
+            assert [listed_gate.gate_id for listed_gate in (await client.gates(scope="own")).gates] == [gate[1]]
         assert await try_answer(suite.address, "cleo", gate) == ACCEPTED
 
 
-async def test_an_answer_before_its_gate_waits_for_the_rule(serve: Serve) -> None:
+async def test_an_answer_before_its_gate_opens_is_judged_by_the_rule(serve: Serve) -> None:
     early = [*call("confirm", '{"q":1}'), 0.3, *finish("tool_calls")]
     rule = {"any_of": ["tenant"], "not_requester": True}
     async with serve(early, ANSWER, keys=KEYS, **LISTED) as suite:
@@ -168,11 +170,11 @@ async def test_an_answer_before_its_gate_waits_for_the_rule(serve: Serve) -> Non
         assert statuses == ["unmatched", ACCEPTED]
 
 
-async def test_an_answer_before_its_question_is_whole_is_not_taken(serve: Serve) -> None:
-    first, rest = call("ask_human", '{"question": "which?", "choices": ["a", "b"]}')
+async def test_an_answer_before_its_question_is_complete_is_not_accepted(serve: Serve) -> None:
+    first, remainder = call("ask_human", '{"question": "which?", "choices": ["a", "b"]}')
     keys = KEYS | {"ask only": "acme/ada board ask"}
     listed = {"toolConfig": {"frontends": ["ask_human"]}}
-    async with serve([first, 0.5, rest, 0.5, *finish("tool_calls")], ANSWER, keys=keys, **listed) as suite:
+    async with serve([first, 0.5, remainder, 0.5, *finish("tool_calls")], ANSWER, keys=keys, **listed) as suite:
         suite.tools.tools += [tool("ask_human", "frontend", timeout_ms=100_000)]
         statuses: list[str] = []
         gate = "", ""
@@ -192,7 +194,7 @@ async def test_an_answer_before_its_question_is_whole_is_not_taken(serve: Serve)
         assert statuses == ["unmatched", DENIED, "INVALID_REQUEST", DENIED, ACCEPTED]
 
 
-async def test_the_rules_of_approvals_yaml_come_first(serve: Serve, tmp_path: Any) -> None:
+async def test_the_rules_of_approvals_yaml_override_those_of_tools(serve: Serve, tmp_path: Any) -> None:
     (tmp_path / "approvals.yaml").write_text(
         'answerers: {anyOf: ["user:cleo"]}\n'
         'tools: {act: [{pattern: "", argument: at, then: ask, answerers: {notRequester: true}}]}\n'
@@ -224,7 +226,7 @@ async def test_the_rules_of_approvals_yaml_come_first(serve: Serve, tmp_path: An
     assert rules["look"]["anyOf"] == ["user:cleo"]
 
 
-async def test_who_takes_a_run_over_before_its_gate_knows_no_rule_and_takes_no_answer(serve: Serve) -> None:
+async def test_after_a_takeover_an_answer_before_its_gate_opens_is_not_accepted(serve: Serve) -> None:
     rule = {"any_of": ["tenant"], "not_requester": True}
     async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         offer(suite, rule)
@@ -257,7 +259,7 @@ async def test_who_takes_a_run_over_before_its_gate_knows_no_rule_and_takes_no_a
                     assert (delta.request_submit.by, delta.request_submit.payload) == ("bob", "2")
 
 
-async def test_what_is_no_answer_to_an_approval_is_refused_by_whatever_name_it_comes(serve: Serve) -> None:
+async def test_an_approval_submitted_as_a_tool_call_checks_the_payload(serve: Serve) -> None:
     async with waiting_run(serve, {}) as (suite, (run_id, gate_id), run):
         with pytest.raises(InvalidRequest, match="payload"):
             await suite.client.submit(run_id, '"yes"', tool_id=gate_id)
@@ -272,14 +274,14 @@ async def test_what_is_no_answer_to_an_approval_is_refused_by_whatever_name_it_c
         ({"any_of": ["tenant"], "count": 2}, "2 users must approve, and without authentication"),
     ],
 )
-async def test_without_authentication_it_says_why_nobody_can_answer(
+async def test_without_authentication_the_error_says_why_nobody_can_answer(
     serve: Serve, rule: dict[str, Any], problem: str
 ) -> None:
     async with serve(asking("approval"), ANSWER, **LISTED) as suite, asyncio.TaskGroup() as group:
         offer(suite, rule)
-        asked = Asked()
-        group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
+        follower = GateFollower()
+        group.create_task(follower.follow(suite.client))
+        gate = await follower.gate
         with pytest.raises(PermissionDenied, match=problem):
             await suite.client.answer_gate(*gate, APPROVE)
         await suite.client.cancel(gate[0])

@@ -1,4 +1,4 @@
-"""Claims of gates: one client answers, the others are told who does, at any replica, also after a crash."""
+"""Claims of gates: only the claiming client answers, and others learn who it is, at any replica and after a crash."""
 
 import asyncio
 from contextlib import suppress
@@ -18,7 +18,7 @@ TENANT = {"any_of": ["tenant"]}
 
 
 async def list_claims(client: Client) -> list[tuple[str, bool]]:
-    """Who has claimed the gates that wait, in the list as it is stored, and whether it says until when."""
+    """Return, for each open gate in the stored list, who has claimed it and whether the claim has an end."""
     return [(gate.claimed_by, gate.HasField("claimed_until")) for gate in (await client.gates()).gates]
 
 
@@ -35,7 +35,7 @@ async def test_only_the_client_that_has_claimed_a_gate_answers_it(kind: str, ser
             assert 0 < claim.claimed_until <= opened["expiresAt"]
             assert await list_claims(suite.client) == [("default", True)]
             again = await suite.client.claim_gate(*place, "tab 1", lease_ms=300_000)
-            assert again.claimed_until == claim.claimed_until, "it stands, and makes no line"
+            assert again.claimed_until == claim.claimed_until, "the claim is unchanged, and no line is written"
             with pytest.raises(Claimed, match="being answered by 'default' until 20") as caught:
                 await suite.client.claim_gate(*place, "tab 2")
             assert caught.value.metadata["claimedBy"] == "default"
@@ -45,7 +45,7 @@ async def test_only_the_client_that_has_claimed_a_gate_answers_it(kind: str, ser
                     await suite.client.answer_gate(*place, payload, holder=holder)
             with pytest.raises(Claimed):
                 await submit(suite, *place, {"decision": "approve"})
-            assert not await suite.client.release_gate(*place, "tab 2"), "it is not this client's"
+            assert not await suite.client.release_gate(*place, "tab 2"), "the claim is not this client's"
             assert await suite.client.release_gate(*place, "tab 1")
             assert not await suite.client.release_gate(*place, "tab 1")
             assert await list_claims(suite.client) == [("", False)]
@@ -76,7 +76,7 @@ async def test_a_claim_ends_with_its_lease_and_is_renewed_in_its_second_half(ser
             while (again := await suite.client.claim_gate(*place, "tab 1", lease_ms=1000)) == claim:
                 await asyncio.sleep(0.05)
             assert again.claimed_until > claim.claimed_until
-            while True:  # the other tab looks until the lease is over
+            while True:  # The other tab retries until the lease is over.
                 try:
                     await suite.client.claim_gate(*place, "tab 2")
                     break
@@ -95,7 +95,7 @@ async def test_a_claim_ends_with_its_lease_and_is_renewed_in_its_second_half(ser
     ("fields", "problem"),
     [({"lease_ms": 999}, "leaseMs"), ({"lease_ms": 600_001}, "leaseMs"), ({"holder": ""}, "holder")],
 )
-async def test_a_bad_claim_is_refused_with_its_field(fields: Any, problem: str, serve: Serve) -> None:
+async def test_an_invalid_claim_is_refused_with_its_field(fields: Any, problem: str, serve: Serve) -> None:
     async with serve(asking("form"), ANSWER, **LISTED) as suite:
         offer(suite, {}, "form")
 
@@ -110,7 +110,7 @@ async def test_a_bad_claim_is_refused_with_its_field(fields: Any, problem: str, 
         await ask(suite, ("gate.open", answer))
 
 
-async def test_who_may_not_answer_may_not_claim_and_colleagues_fight_for_it_at_any_replica(serve: Serve) -> None:
+async def test_only_answerers_claim_a_gate_and_one_at_a_time_across_replicas(serve: Serve) -> None:
     rule = {"any_of": ["role:finance", "user:cleo"]}
     async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         offer(suite, rule)
@@ -136,7 +136,7 @@ async def test_who_may_not_answer_may_not_claim_and_colleagues_fight_for_it_at_a
             assert await try_answer(b.address, "cleo", gate) == ACCEPTED
 
 
-async def test_a_claim_holds_when_the_run_gets_another_owner(serve: Serve) -> None:
+async def test_a_claim_survives_a_takeover_of_the_run(serve: Serve) -> None:
     async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         offer(suite, TENANT, "form")
         async with killing_owner(suite, a) as (gate, _), as_user(a.address, "bob") as bob:
@@ -144,7 +144,7 @@ async def test_a_claim_holds_when_the_run_gets_another_owner(serve: Serve) -> No
         async with as_user(b.address, "bob") as bob:
             with pytest.raises(Claimed):
                 await bob.claim_gate(*gate, "another tab")
-            assert await bob.claim_gate(*gate, "tab", lease_ms=90_000) == claim, "it is taken back as it was"
+            assert await bob.claim_gate(*gate, "tab", lease_ms=90_000) == claim, "the claim is unchanged"
             assert await try_answer(b.address, "ada", gate, "1") == "CLAIMED"
             reply = await bob.answer_gate(*gate, "1", holder="tab")
             assert reply.status == "accepted"
@@ -153,26 +153,26 @@ async def test_a_claim_holds_when_the_run_gets_another_owner(serve: Serve) -> No
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_a_release_is_in_the_log_behind_its_claim(serve: Serve) -> None:
+async def test_a_release_follows_its_claim_in_the_log(serve: Serve) -> None:
     async with serve(asking("form"), ANSWER, **LISTED) as suite:
         offer(suite, {}, "form")
-        came, passed = asyncio.Event(), asyncio.Event()
+        claim_arrived, release_arrived = asyncio.Event(), asyncio.Event()
 
         async def hold_claim(request: memory_pb2.AppendRequest) -> None:
             steps = [line.event.event.gate_step.step for line in request.lines]
             if "claimed" in steps:
-                came.set()
+                claim_arrived.set()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(passed.wait(), 0.5)
+                    await asyncio.wait_for(release_arrived.wait(), 0.5)
             if "released" in steps:
-                passed.set()
+                release_arrived.set()
 
         async def answer(opened: Event) -> None:
             suite.memory.before = hold_claim
             place = opened["runId"], opened["gateId"]
             async with asyncio.TaskGroup() as group:
                 claim = group.create_task(suite.client.claim_gate(*place, "tab"))
-                await came.wait()
+                await claim_arrived.wait()
                 release = group.create_task(suite.client.release_gate(*place, "tab"))
             assert ((await claim).status, await release) == ("claimed", True)
             assert await list_claims(suite.client) == [("", False)]
@@ -182,7 +182,7 @@ async def test_a_release_is_in_the_log_behind_its_claim(serve: Serve) -> None:
     assert [e["step"] for e in events if e["type"] == "gate.step"] == ["claimed", "released"]
 
 
-async def test_whoever_may_answer_rejects_what_another_has_claimed(serve: Serve) -> None:
+async def test_an_answerer_may_reject_a_gate_that_another_user_has_claimed(serve: Serve) -> None:
     async with waiting_run(serve, TENANT) as (suite, gate, run):
         async with as_user(suite.address, "bob") as bob:
             await bob.claim_gate(*gate, "tab")
@@ -194,7 +194,7 @@ async def test_whoever_may_answer_rejects_what_another_has_claimed(serve: Serve)
     assert suite.tools.requests == []
 
 
-async def test_a_vote_needs_the_claim_too(serve: Serve) -> None:
+async def test_a_vote_on_a_claimed_gate_is_refused(serve: Serve) -> None:
     rule = {"any_of": ["tenant"], "count": 2}
     async with waiting_run(serve, rule) as (suite, gate, run):
         async with as_user(suite.address, "bob") as bob:

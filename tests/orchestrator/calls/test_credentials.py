@@ -1,4 +1,4 @@
-"""Gates for credentials that are missing, and for what the servers of tools ask: answered, refused, expired, lost."""
+"""Gates for missing credentials and for questions of tool servers: answered, refused, expired, and after a takeover."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -22,7 +22,7 @@ def supply(secret: str = SECRET) -> dict[str, str]:
     return {"decision": "supply", "secret": secret}
 
 
-async def test_it_says_what_is_missing_and_the_secret_is_kept_nowhere(serve: Serve, tmp_path: Path) -> None:
+async def test_a_credential_gate_names_the_need_and_its_secret_is_stored_nowhere(serve: Serve, tmp_path: Path) -> None:
     async with serve(asking("credential"), ANSWER, **LISTED) as suite:
         offer(suite)
 
@@ -40,28 +40,28 @@ async def test_it_says_what_is_missing_and_the_secret_is_kept_nowhere(serve: Ser
             audit = [line async for line in lines]
         cassette = await suite.client.cassette(suite.run_ids[0])
     assert only(events, "request.submit")["payload"] == {"decision": "supply", "secret": "***"}
-    assert any("***" in line for line in audit), "that one was supplied is told"
-    for kept in (json.dumps(events), *audit, str(suite.llm.raw_requests), str(cassette)):
-        assert SECRET not in kept
+    assert any("***" in line for line in audit), "the audit says that a secret was supplied"
+    for text in (json.dumps(events), *audit, str(suite.llm.raw_requests), str(cassette)):
+        assert SECRET not in text
     assert find_text(tmp_path, SECRET) == []
     assert find_text(tmp_path, "fetch has run"), "the search finds what is there"
 
 
-async def test_one_that_is_refused_is_asked_for_anew(serve: Serve) -> None:
+async def test_a_refused_credential_is_asked_for_again(serve: Serve) -> None:
     async with serve(asking("credential"), ANSWER, **LISTED) as suite:
         offer(suite)
-        given = [BAD, BAD, SECRET]
+        secrets = [BAD, BAD, SECRET]
 
         async def supply_next(opened: Event) -> None:
-            assert opened["need"]["problem"] == ("missing" if len(given) == 3 else "refused")
-            await answers(suite, supply(given.pop(0)))(opened)
+            assert opened["need"]["problem"] == ("missing" if len(secrets) == 3 else "refused")
+            await answers(suite, supply(secrets.pop(0)))(opened)
 
         events = await ask(suite, *[("gate.open", supply_next)] * 3)
         assert last_result(suite) == "fetch has run"
     assert len({event["gateId"] for event in events if event["type"] == "gate.open"}) == 3
 
 
-async def test_whoever_rejects_tells_the_model_why(serve: Serve) -> None:
+async def test_the_note_of_a_rejected_credential_reaches_the_model(serve: Serve) -> None:
     async with serve(asking("credential"), ANSWER, **LISTED) as suite:
         offer(suite)
         reject = {"decision": "reject", "note": "use the public one"}
@@ -71,7 +71,7 @@ async def test_whoever_rejects_tells_the_model_why(serve: Serve) -> None:
         assert len(suite.tools.requests) == 1
 
 
-async def test_nobody_in_time_is_a_failure_of_the_tool(serve: Serve, tmp_path: Path) -> None:
+async def test_an_expired_credential_gate_fails_the_call(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "approvals.yaml").write_text("answerTimeoutMs: 50")
     async with serve(asking("credential"), ANSWER, **LISTED) as suite:
         offer(suite)
@@ -80,8 +80,12 @@ async def test_nobody_in_time_is_a_failure_of_the_tool(serve: Serve, tmp_path: P
     assert only(events, "gate.close")["state"] == "expired"
 
 
-async def test_calls_of_one_answer_ask_once(serve: Serve) -> None:
-    both = [step for one in ("1", "2") for step in call("fetch", f'{{"n": {one}}}', index=int(one) - 1, call_id=one)]
+async def test_parallel_calls_share_one_credential_gate(serve: Serve) -> None:
+    both = [
+        step
+        for number in ("1", "2")
+        for step in call("fetch", f'{{"n": {number}}}', index=int(number) - 1, call_id=number)
+    ]
     async with serve([*both, *finish("tool_calls")], ANSWER, **LISTED, react={"parallelToolCalls": True}) as suite:
         offer(suite)
         events = await ask(suite, ("gate.open", answers(suite, supply())))
@@ -101,7 +105,9 @@ async def test_calls_of_one_answer_ask_once(serve: Serve) -> None:
         ('"hunter2-of-ada"', "payload"),
     ],
 )
-async def test_what_is_no_answer_is_refused_without_a_word_of_it(payload: str, field: str, serve: Serve) -> None:
+async def test_an_invalid_credential_answer_is_refused_without_echoing_it(
+    payload: str, field: str, serve: Serve
+) -> None:
     async with serve(asking("credential"), ANSWER, **LISTED) as suite:
         offer(suite)
 
@@ -116,7 +122,7 @@ async def test_what_is_no_answer_is_refused_without_a_word_of_it(payload: str, f
         assert last_result(suite) == "fetch has run"
 
 
-async def test_whoever_takes_the_run_over_asks_again_for_what_died_with_its_owner(serve: Serve) -> None:
+async def test_after_a_takeover_a_credential_that_was_lost_is_asked_for_again(serve: Serve) -> None:
     async with serve(asking("credential"), ANSWER, **LISTED) as suite:
         offer(suite)
         suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
@@ -138,13 +144,15 @@ PAY = common_pb2.InputNeed(name="2-0", server="tables", message="Pay the deposit
 
 
 async def book(request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    """What the tools service does: it asks for seats and then for a deposit, each until that is answered."""
-    said = {answer.name: answer for answer in request.answers}
-    missing = next((need for need in (SEATS, PAY) if need.name not in said), None)
-    if missing is not None and all(answer.action == "accept" for answer in said.values()):
+    """Act as the tools service: ask for seats, then for a deposit, until each is answered."""
+    answers_by_name = {answer.name: answer for answer in request.answers}
+    missing = next((need for need in (SEATS, PAY) if need.name not in answers_by_name), None)
+    if missing is not None and all(answer.action == "accept" for answer in answers_by_name.values()):
         outcome = tools_pb2.ToolOutcome(ok=False, result="waits", asks=[missing])
     else:
-        text = " ".join(f"{answer.name} {answer.action} {answer.content}".strip() for answer in said.values())
+        text = " ".join(
+            f"{answer.name} {answer.action} {answer.content}".strip() for answer in answers_by_name.values()
+        )
         outcome = tools_pb2.ToolOutcome(ok=True, result=text)
     yield tools_pb2.ToolDelta(sampling=tools_pb2.ToolSampling(message="it has asked the model"))
     yield tools_pb2.ToolDelta(result=outcome)
@@ -158,7 +166,7 @@ def offer_booking(suite: Suite) -> None:
 ASKING = call_tool("book", '{"table": 1}')
 
 
-async def test_each_question_is_a_form_and_the_call_goes_on_with_the_answers(serve: Serve) -> None:
+async def test_each_question_is_a_form_and_the_call_continues_with_the_answers(serve: Serve) -> None:
     async with serve(ASKING, ANSWER, **BOOKING) as suite:
         offer_booking(suite)
 
@@ -183,14 +191,14 @@ async def test_each_question_is_a_form_and_the_call_goes_on_with_the_answers(ser
     assert len(notices) == 3
 
 
-async def test_who_does_not_answer_declines(serve: Serve) -> None:
+async def test_a_cancelled_form_declines_the_question(serve: Serve) -> None:
     async with serve(ASKING, ANSWER, **BOOKING) as suite:
         offer_booking(suite)
         await ask(suite, ("gate.open", answers(suite, {"cancelled": True})))
         assert last_result(suite) == "1-0 decline"
 
 
-async def test_nobody_in_time_dismisses_the_question(serve: Serve, tmp_path: Path) -> None:
+async def test_an_expired_form_cancels_the_question(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "approvals.yaml").write_text("answerTimeoutMs: 50")
     async with serve(ASKING, ANSWER, **BOOKING) as suite:
         offer_booking(suite)
@@ -199,7 +207,7 @@ async def test_nobody_in_time_dismisses_the_question(serve: Serve, tmp_path: Pat
     assert only(events, "gate.close")["state"] == "expired"
 
 
-async def test_a_server_that_asks_on_and_on_is_ended(serve: Serve) -> None:
+async def test_a_call_whose_server_asks_too_many_questions_fails(serve: Serve) -> None:
     async def ask_on(request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
         first = len(request.answers)
         needs = [common_pb2.InputNeed(name=str(number), server="s", message="?") for number in range(first, first + 65)]
@@ -213,7 +221,7 @@ async def test_a_server_that_asks_on_and_on_is_ended(serve: Serve) -> None:
     assert kinds(events, "gate") == []
 
 
-async def test_who_takes_the_run_over_goes_on_with_what_was_answered(serve: Serve) -> None:
+async def test_after_a_takeover_the_call_continues_with_the_answers_given(serve: Serve) -> None:
     async with serve(ASKING, ANSWER, **BOOKING) as suite:
         offer_booking(suite)
         suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]

@@ -1,4 +1,4 @@
-"""The tools service goes away in the middle of a call: what runs again, what is asked about, and what the user sees."""
+"""The tools service goes away in the middle of a call: which calls run again, and what the user is asked and shown."""
 
 import json
 from typing import Any
@@ -19,11 +19,11 @@ LISTED: dict[str, Any] = {"toolConfig": {"backends": ["act"]}}
 OUTPUT = tools_pb2.ToolDelta(output=tools_pb2.ToolOutputDelta(stream="stdout", delta="working\n"))
 
 
-def done(text: str) -> tools_pb2.ToolDelta:
+def make_result(text: str) -> tools_pb2.ToolDelta:
     return tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=True, result=text))
 
 
-def state(word: str, result: str = "") -> tools_pb2.CheckEffectResponse:
+def make_effect(word: str, result: str = "") -> tools_pb2.CheckEffectResponse:
     outcome = tools_pb2.ToolOutcome(ok=True, result=result) if result else None
     return tools_pb2.CheckEffectResponse(state=word, result=outcome)
 
@@ -34,7 +34,7 @@ def offer(suite: Suite, effect: str, *plays: list[ToolStep]) -> None:
 
 
 CUTS: list[list[ToolStep]] = [[BREAK], [OUTPUT, BREAK], [OUTPUT, OUTPUT, 0.05, BREAK]]
-"""Before anything, in the output, and before the result."""
+"""The stream breaks before anything, within the output, or before the result."""
 
 
 def keys(suite: Suite) -> list[str]:
@@ -43,9 +43,9 @@ def keys(suite: Suite) -> list[str]:
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("effect", ["read", "idempotent"])
-async def test_what_may_run_again_does_with_the_same_key(serve: Serve, effect: str, cut: list[ToolStep]) -> None:
+async def test_a_repeatable_call_is_retried_with_the_same_key(serve: Serve, effect: str, cut: list[ToolStep]) -> None:
     async with serve(ACT, ANSWER, **LISTED) as suite:
-        offer(suite, effect, cut, cut, [OUTPUT, done("acted")])
+        offer(suite, effect, cut, cut, [OUTPUT, make_result("acted")])
         events = await ask(suite)
         assert last_result(suite) == "acted"
         assert len(keys(suite)) == 3
@@ -58,17 +58,17 @@ async def test_what_may_run_again_does_with_the_same_key(serve: Serve, effect: s
 @pytest.mark.parametrize(
     ("effects", "runs", "result"),
     [
-        ([state("done", "acted before")], 1, "acted before"),
-        ([state("not_done")], 2, "acted"),
-        ([state("unknown"), state("done", "acted at last")], 1, "acted at last"),
-        ([state("unknown"), state("not_done")], 2, "acted"),
+        ([make_effect("done", "acted before")], 1, "acted before"),
+        ([make_effect("not_done")], 2, "acted"),
+        ([make_effect("unknown"), make_effect("done", "acted at last")], 1, "acted at last"),
+        ([make_effect("unknown"), make_effect("not_done")], 2, "acted"),
     ],
 )
-async def test_once_asks_what_became_of_it(
+async def test_a_call_with_effect_once_is_checked_before_it_is_retried(
     serve: Serve, effects: list[tools_pb2.CheckEffectResponse], runs: int, result: str, cut: list[ToolStep]
 ) -> None:
     async with serve(ACT, ANSWER, **LISTED) as suite:
-        offer(suite, "once", cut, [OUTPUT, done("acted")])
+        offer(suite, "once", cut, [OUTPUT, make_result("acted")])
         suite.tools.effects = effects
         events = await ask(suite)
         assert last_result(suite) == result
@@ -77,8 +77,8 @@ async def test_once_asks_what_became_of_it(
     assert "run.notice" not in kinds(events, "run.")
 
 
-async def test_a_disk_that_refuses_the_records_is_asked_again(serve: Serve) -> None:
-    replies = [state("not_done"), Overloaded("the disk refused the record of a call; try again later")]
+async def test_a_check_refused_by_a_full_disk_is_retried(serve: Serve) -> None:
+    replies = [make_effect("not_done"), Overloaded("the disk refused the record of a call; try again later")]
 
     def check(key: str) -> tools_pb2.CheckEffectResponse:
         reply = replies.pop()
@@ -87,24 +87,24 @@ async def test_a_disk_that_refuses_the_records_is_asked_again(serve: Serve) -> N
         return reply
 
     async with serve(ACT, ANSWER, **LISTED) as suite:
-        offer(suite, "once", [BREAK], [OUTPUT, done("acted")])
+        offer(suite, "once", [BREAK], [OUTPUT, make_result("acted")])
         suite.tools.check = check
         await ask(suite)
         assert last_result(suite) == "acted"
     assert replies == []
 
 
-async def unattended(suite: Suite) -> list[Event]:
-    """A run that nobody follows, as the log has it."""
+async def run_without_readers(suite: Suite) -> list[Event]:
+    """Start a run that nobody reads; return its events from the log."""
     await ask_until(suite.client, "tool.end", agent_key="react", chat_id=CHAT)
     await wait_for_ends(suite)
     return [as_json(event) for event in (await suite.client.chat(CHAT)).events]
 
 
-async def test_an_unknown_outcome_is_told_to_the_user_and_the_model(serve: Serve) -> None:
+async def test_an_unknown_outcome_is_reported_to_user_and_model(serve: Serve) -> None:
     async with serve(ACT, ANSWER, **LISTED) as suite:
         offer(suite, "once", [0.2, BREAK])
-        events = await unattended(suite)
+        events = await run_without_readers(suite)
         assert len(keys(suite)) == 1
         assert len(suite.tools.checked) == 3
         assert json.loads(last_result(suite))["error"] == "unknown"
@@ -113,9 +113,9 @@ async def test_an_unknown_outcome_is_told_to_the_user_and_the_model(serve: Serve
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_a_user_who_is_there_may_have_it_run_again_as_another_effect(serve: Serve) -> None:
+async def test_an_attending_user_may_rerun_an_unknown_call_with_a_new_key(serve: Serve) -> None:
     async with serve(ACT, ANSWER, **LISTED) as suite:
-        offer(suite, "once", [BREAK], [done("acted")])
+        offer(suite, "once", [BREAK], [make_result("acted")])
         events = await ask(suite, ("approval.ask", submits(suite, {"decision": "approve"})))
         assert last_result(suite) == "acted"
         assert len(set(keys(suite))) == 2
@@ -123,15 +123,15 @@ async def test_a_user_who_is_there_may_have_it_run_again_as_another_effect(serve
     assert only(events, "approval.ask")["risk"] == "high"
 
 
-async def test_a_user_who_is_there_may_leave_it_at_that(serve: Serve) -> None:
+async def test_an_attending_user_may_leave_an_unknown_call_unrepeated(serve: Serve) -> None:
     async with serve(ACT, ANSWER, **LISTED) as suite:
-        offer(suite, "once", [BREAK], [done("acted")])
+        offer(suite, "once", [BREAK], [make_result("acted")])
         await ask(suite, ("approval.ask", submits(suite, {"decision": "reject"})))
         assert json.loads(last_result(suite))["error"] == "unknown"
         assert len(keys(suite)) == 1
 
 
-async def test_a_tools_service_that_stays_away_ends_the_tries_in_the_tools_time(serve: Serve) -> None:
+async def test_retries_of_an_unreachable_tools_service_end_at_the_tool_timeout(serve: Serve) -> None:
     # Tries come after 0.1, 0.3, 0.7 and 1.5 s: time enough for a second one on a machine that is busy.
     async with serve(ACT, ANSWER, budget={"toolTimeoutMs": 3000}, **LISTED) as suite:
         offer(suite, "read", [BREAK])
@@ -141,7 +141,7 @@ async def test_a_tools_service_that_stays_away_ends_the_tries_in_the_tools_time(
 
 
 @pytest.mark.parametrize("error", [ProviderUnavailable("the search engine is away"), NotFound("x")])
-async def test_an_error_of_the_tools_own_is_a_result_at_once(serve: Serve, error: Any) -> None:
+async def test_an_error_of_the_tool_itself_is_a_result_without_retry(serve: Serve, error: Any) -> None:
     async with serve(ACT, ANSWER, **LISTED) as suite:
         offer(suite, "read", [error])
         await ask(suite)
@@ -149,18 +149,18 @@ async def test_an_error_of_the_tools_own_is_a_result_at_once(serve: Serve, error
         assert len(keys(suite)) == 1
 
 
-async def test_a_call_that_is_still_running_or_finds_no_room_is_made_again(serve: Serve) -> None:
+async def test_a_call_refused_as_running_or_overloaded_is_retried(serve: Serve) -> None:
     async with serve(ACT, ANSWER, **LISTED) as suite:
         refusals: list[list[ToolStep]] = [[Overloaded("this very call is running")], [Overloaded("full")]]
-        offer(suite, "once", [OUTPUT, BREAK], *refusals, [done("acted")])
-        suite.tools.effects = [state("not_done")]
+        offer(suite, "once", [OUTPUT, BREAK], *refusals, [make_result("acted")])
+        suite.tools.effects = [make_effect("not_done")]
         await ask(suite)
         assert last_result(suite) == "acted"
         assert len(keys(suite)) == 4
         assert len(set(keys(suite))) == 1
 
 
-async def test_a_cancel_while_the_service_is_away_ends_the_run_at_once(serve: Serve) -> None:
+async def test_a_cancel_while_the_tools_service_is_away_ends_the_run_at_once(serve: Serve) -> None:
     async with serve(ACT, ANSWER, **LISTED) as suite:
         offer(suite, "read", [OUTPUT, BREAK])
         events = await ask(suite, ("tool.output", cancels(suite)))

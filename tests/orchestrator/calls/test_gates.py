@@ -1,4 +1,4 @@
-"""Waits for people as gates, in the log and in events: opened, listed, answered, cancelled; and what they accept."""
+"""Gates in events and in the log: how they are opened, listed and answered, and which payloads they accept."""
 
 import asyncio
 import json
@@ -29,15 +29,15 @@ from tests.support.order import Event, fold
 
 
 @pytest.mark.parametrize("kind", GATES)
-async def test_what_waits_is_listed_and_its_answer_is_the_runs(kind: str, serve: Serve) -> None:
+async def test_an_open_gate_is_listed_and_its_answer_becomes_the_runs(kind: str, serve: Serve) -> None:
     name, arguments, payload = GATES[kind]
-    shown: list[gates_pb2.Gate] = []
+    gates_shown: list[gates_pb2.Gate] = []
     async with serve(asking(kind), ANSWER, **LISTED) as suite:
         offer(suite)
 
         async def answer(opened: Event) -> None:
             [listed] = (await suite.client.gates()).gates
-            shown.append(await suite.client.gate(listed.run_id, opened["gateId"]))
+            gates_shown.append(await suite.client.gate(listed.run_id, opened["gateId"]))
             first = await suite.client.answer_gate(listed.run_id, listed.gate_id, payload, request_id="r1")
             again = await suite.client.answer_gate(listed.run_id, listed.gate_id, payload, request_id="r1")
             second = await suite.client.answer_gate(listed.run_id, listed.gate_id, payload, request_id="r2")
@@ -47,30 +47,32 @@ async def test_what_waits_is_listed_and_its_answer_is_the_runs(kind: str, serve:
 
         events = await ask(suite, ("gate.open", answer))
         history = await read_recorded(suite, suite.run_ids[0])
-        after = await suite.client.gate(suite.run_ids[0], shown[0].gate_id)
-        for request_id, status in (("r1", "accepted"), ("r2", "duplicate")):  # the first repeats what was accepted
-            late = await suite.client.answer_gate(suite.run_ids[0], shown[0].gate_id, payload, request_id=request_id)
+        after = await suite.client.gate(suite.run_ids[0], gates_shown[0].gate_id)
+        for request_id, status in (("r1", "accepted"), ("r2", "duplicate")):  # The first repeats the accepted answer.
+            late = await suite.client.answer_gate(
+                suite.run_ids[0], gates_shown[0].gate_id, payload, request_id=request_id
+            )
             assert late.status == status
         assert (await suite.client.gates()).gates == []
         assert last_result(suite)
     opened, closed, submitted = (only(events, kind) for kind in ("gate.open", "gate.close", "request.submit"))
     assert (opened["kind"], opened["agentKey"], opened["toolName"]) == (kind, "react", name)
-    assert (shown[0].gate_id, shown[0].kind, shown[0].state) == (opened["gateId"], kind, "open")
-    assert json.loads(shown[0].arguments) == arguments
-    assert (shown[0].opened_at, shown[0].expires_at) == (opened["timestamp"], opened["expiresAt"])
-    assert shown[0].viewport_key == {"form": "confirm_view", "question": "ask_human"}.get(kind, "")
+    assert (gates_shown[0].gate_id, gates_shown[0].kind, gates_shown[0].state) == (opened["gateId"], kind, "open")
+    assert json.loads(gates_shown[0].arguments) == arguments
+    assert (gates_shown[0].opened_at, gates_shown[0].expires_at) == (opened["timestamp"], opened["expiresAt"])
+    assert gates_shown[0].viewport_key == {"form": "confirm_view", "question": "ask_human"}.get(kind, "")
     assert (after.state, after.answered_by, after.closed_at) == ("answered", "default", submitted["timestamp"])
     assert json.loads(after.answer) == submitted["payload"]
-    assert not shown[0].HasField("answer")
+    assert not gates_shown[0].HasField("answer")
     assert (closed["state"], closed["answeredBy"], closed["gateId"]) == ("answered", "default", opened["gateId"])
     assert kinds(events, "gate", "request.submit") == ["gate.open", "request.submit", "gate.close"]
     assert SECRET not in json.dumps([events, history]), "a secret is in no event"
     assert fold(history) == fold(events)
-    for one in ("gate.open", "gate.close"):
-        assert only(history, one) == only(events, one)
+    for kind_of_event in ("gate.open", "gate.close"):
+        assert only(history, kind_of_event) == only(events, kind_of_event)
 
 
-async def test_a_repeated_answer_is_answered_only_when_the_log_has_it(serve: Serve) -> None:
+async def test_a_repeated_answer_gets_its_reply_only_when_the_log_has_it(serve: Serve) -> None:
     async with serve(asking("form"), ANSWER, **LISTED) as suite, asyncio.TaskGroup() as group:
         offer(suite)
         gate: list[str] = []
@@ -92,7 +94,7 @@ async def test_a_repeated_answer_is_answered_only_when_the_log_has_it(serve: Ser
         assert (await repeated[0]).status == "accepted"
 
 
-async def test_an_answer_before_the_wait_opens_no_gate(serve: Serve) -> None:
+async def test_an_answer_before_the_call_is_complete_opens_no_gate(serve: Serve) -> None:
     early = [*call("confirm", '{"q":1}'), 0.3, *finish("tool_calls")]
     async with serve(early, ANSWER, **LISTED) as suite:
         offer(suite)
@@ -105,7 +107,7 @@ async def test_an_answer_before_the_wait_opens_no_gate(serve: Serve) -> None:
     assert kinds(events, "gate") == []
 
 
-async def test_what_is_no_gate_is_said(serve: Serve) -> None:
+async def test_an_unknown_gate_is_unmatched_or_not_found(serve: Serve) -> None:
     async with serve(asking("approval"), ANSWER, **LISTED) as suite:
         offer(suite)
 
@@ -172,7 +174,7 @@ def call_with(name: str, arguments: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(("name", "arguments", "good", "refused"), CASES.values(), ids=CASES)
-async def test_a_payload_that_does_not_fit_is_refused_and_the_gate_stays_open(
+async def test_a_payload_that_breaks_the_schema_is_refused_and_the_gate_stays_open(
     name: str, arguments: Any, good: Any, refused: list[tuple[Any, str]], serve: Serve
 ) -> None:
     async with serve(call_with(name, arguments), ANSWER, **FORMS) as suite:
@@ -182,7 +184,7 @@ async def test_a_payload_that_does_not_fit_is_refused_and_the_gate_stays_open(
             for payload, problem in refused:
                 with pytest.raises(InvalidRequest, match=problem) as caught:
                     await answers(suite, payload)(opened)
-                assert "secret" not in str(caught.value), "what a person wrote is in no error"
+                assert "secret" not in str(caught.value), "the error does not repeat the payload"
                 with pytest.raises(InvalidRequest, match=problem):
                     await submit(suite, opened["runId"], opened["gateId"], payload)
             assert (await suite.client.gate(opened["runId"], opened["gateId"])).state == "open"
@@ -195,21 +197,21 @@ async def test_a_payload_that_does_not_fit_is_refused_and_the_gate_stays_open(
     assert opened["resultSchema"] == SCHEMA if name == "confirm" else "if" in opened["resultSchema"]
 
 
-async def test_an_answer_that_comes_before_its_gate_is_checked_too(serve: Serve) -> None:
+async def test_an_answer_before_its_gate_opens_is_checked_too(serve: Serve) -> None:
     async with serve(call_with("confirm", {}), ANSWER, **FORMS) as suite:
         offer_form(suite, result_schema=json.dumps(SCHEMA))
 
-        async def answer(begun: Event) -> None:
+        async def answer(tool_start: Event) -> None:
             with pytest.raises(InvalidRequest, match="rule: required"):
-                await submits(suite, {})(begun)
-            await submits(suite, {"size": "small"})(begun)
+                await submits(suite, {})(tool_start)
+            await submits(suite, {"size": "small"})(tool_start)
 
         await ask(suite, ("tool.start", answer))
         assert json.loads(last_result(suite)) == {"size": "small"}
 
 
 @pytest.mark.parametrize("payload", [None, 1, "x", [], {"any": ["thing"]}], ids=repr)
-async def test_without_a_schema_any_json_is_taken(payload: Any, serve: Serve) -> None:
+async def test_without_a_schema_any_json_is_accepted(payload: Any, serve: Serve) -> None:
     async with serve(call_with("confirm", {}), ANSWER, **FORMS) as suite:
         offer_form(suite)
         events = await ask(suite, ("gate.open", answers(suite, payload)))

@@ -1,4 +1,4 @@
-"""An approval that holds for later calls: what it covers, who may grant it, what ends it, what the log says of it."""
+"""Grants, approvals that hold for later calls: what they cover, who may grant them, what ends them, and the log."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from services.runtime.rpc.channels import open_channel
 from tests.support.orchestrator import ANSWER, Serve, Suite, as_json, call_tool, only, read, tool
 from tests.support.orchestrator.answerers import KEYS, as_user
 from tests.support.orchestrator.crashes import Crashes, restart
-from tests.support.orchestrator.gate_runs import reading_run, rules_in_force
+from tests.support.orchestrator.gate_runs import reading_run, wait_for_rules
 from tests.support.order import TERMINAL, Event
 
 LISTED = {"toolConfig": {"backends": ["act", "other"]}}
@@ -29,7 +29,7 @@ def act(text: str, call_id: str = "call_1", name: str = "act") -> list[Any]:
     return call_tool(name, json.dumps({"at": text}), call_id=call_id)
 
 
-def pick(events: list[Event], kind: str) -> list[Event]:
+def events_of_type(events: list[Event], kind: str) -> list[Event]:
     return [event for event in events if event["type"] == kind]
 
 
@@ -37,14 +37,14 @@ def offer(suite: Suite, **fields: Any) -> None:
     suite.tools.tools = [tool(name, "backend", **fields) for name in ("act", "other")]
 
 
-def list_ran(suite: Suite) -> list[str]:
+def list_executed(suite: Suite) -> list[str]:
     return [json.loads(request.arguments)["at"] for request in suite.tools.requests]
 
 
 async def decide(suite: Suite, *answers: tuple[str, str]) -> list[Event]:
-    """A run in the suite's chat, whose gates are answered in order: by whom, and what. Votes come in order too."""
+    """Run a query in the suite's chat, answering its gates and votes in order with these (user, payload) pairs."""
     events: list[Event] = []
-    left = [*answers]
+    remaining = [*answers]
     async with suite.client.ask("go", agent_key="react", chat_id=suite.chat_id or None) as run:
         async for delta in run:
             events.append(event := as_json(delta))
@@ -54,48 +54,58 @@ async def decide(suite: Suite, *answers: tuple[str, str]) -> list[Event]:
             elif event["type"] == "gate.open":
                 status = "voted"
                 while status == "voted":
-                    name, payload = left.pop(0)
+                    name, payload = remaining.pop(0)
                     async with as_user(suite.address, name) as client:
                         status = (await client.answer_gate(suite.run_ids[-1], event["gateId"], payload)).status
                 assert status == "accepted"
-    assert not left, "so many answers are asked for"
+    assert not remaining, "every answer was used"
     return events
 
 
-async def test_a_grant_for_the_run_covers_its_later_calls_of_the_tool_alone(serve: Serve) -> None:
+async def test_a_grant_for_the_run_covers_only_later_calls_of_its_tool_in_that_run(serve: Serve) -> None:
     turns = [act("1"), act("2", "call_2"), act("3", "call_3", "other"), ANSWER]
     async with serve(*turns, act("4"), ANSWER, **LISTED) as suite:
         offer(suite, approval="ask")
         events = await decide(suite, ("", FOR_RUN), ("", APPROVE))
-        assert list_ran(suite) == ["1", "2", "3"]
-        made, used = only(events, "grant.make"), only(events, "grant.use")
-        assert [event["toolId"] for event in pick(events, "gate.open")] == ["call_1", "call_3"]
-        assert (made["scope"], made["toolName"], made["grounds"]) == ("run", "act", ["the tool's definition"])
-        assert (made["madeBy"], "expiresAt" in made) == (["default"], False)
-        assert (used["grantId"], used["toolId"], used["toolName"]) == (made["grantId"], "call_2", "act")
-        about = [event["type"] for event in events if event.get("toolId") == "call_2"]
-        assert about.index("grant.use") < about.index("tool.result")
+        assert list_executed(suite) == ["1", "2", "3"]
+        grant_made, grant_used = only(events, "grant.make"), only(events, "grant.use")
+        assert [event["toolId"] for event in events_of_type(events, "gate.open")] == ["call_1", "call_3"]
+        assert (grant_made["scope"], grant_made["toolName"], grant_made["grounds"]) == (
+            "run",
+            "act",
+            ["the tool's definition"],
+        )
+        assert (grant_made["madeBy"], "expiresAt" in grant_made) == (["default"], False)
+        assert (grant_used["grantId"], grant_used["toolId"], grant_used["toolName"]) == (
+            grant_made["grantId"],
+            "call_2",
+            "act",
+        )
+        event_types = [event["type"] for event in events if event.get("toolId") == "call_2"]
+        assert event_types.index("grant.use") < event_types.index("tool.result")
         assert [*(await suite.client.grants()).grants] == []
-        assert await suite.client.revoke_grant(suite.chat_id, made["grantId"]) == "ended"
+        assert await suite.client.revoke_grant(suite.chat_id, grant_made["grantId"]) == "ended"
         later = await decide(suite, ("", APPROVE))
-        assert len(pick(later, "gate.open")) == 1, "another run asks again"
+        assert len(events_of_type(later, "gate.open")) == 1, "another run asks again"
 
 
-async def test_a_grant_for_the_chat_holds_in_later_runs_until_it_is_revoked(serve: Serve) -> None:
+async def test_a_grant_for_the_chat_covers_later_runs_until_it_is_revoked(serve: Serve) -> None:
     turns = [turn for text in "1234" for turn in (act(text), ANSWER)]
     async with serve(*turns, keys=KEYS, **LISTED) as suite:
         offer(suite, approval="ask", answerers=TENANT)
         before = now_ms()
-        made = only(await decide(suite, ("bob", FOR_CHAT)), "grant.make")
-        assert before + 600_000 <= made["expiresAt"] <= now_ms() + 600_000
-        assert only(await decide(suite), "grant.use")["grantId"] == made["grantId"]
+        grant_made = only(await decide(suite, ("bob", FOR_CHAT)), "grant.make")
+        assert before + 600_000 <= grant_made["expiresAt"] <= now_ms() + 600_000
+        assert only(await decide(suite), "grant.use")["grantId"] == grant_made["grantId"]
         first = suite.chat_id
         suite.chat_id = ""
-        assert pick(await decide(suite, ("bob", APPROVE)), "grant.use") == [], "another chat has nothing of it"
+        assert events_of_type(await decide(suite, ("bob", APPROVE)), "grant.use") == [], (
+            "the grant does not cover another chat"
+        )
         suite.chat_id = first
         async with as_user(suite.address, "bob") as bob, as_user(suite.address, "cleo") as cleo:
             [grant] = (await bob.grants(chat_id=first)).grants
-            assert (grant.grant_id, grant.requester, [*grant.made_by]) == (made["grantId"], "ada", ["bob"])
+            assert (grant.grant_id, grant.requester, [*grant.made_by]) == (grant_made["grantId"], "ada", ["bob"])
             assert [*(await cleo.grants()).grants] == []
             with pytest.raises(NotFound):
                 await cleo.revoke_grant(first, grant.grant_id)
@@ -103,23 +113,23 @@ async def test_a_grant_for_the_chat_holds_in_later_runs_until_it_is_revoked(serv
                 await bob.grants(scope="tenant")
             assert await bob.revoke_grant(first, grant.grant_id) == "revoked"
         events = await decide(suite, ("bob", APPROVE))
-        assert pick(events, "grant.use") == []
-        assert list_ran(suite) == ["1", "2", "3", "4"]
+        assert events_of_type(events, "grant.use") == []
+        assert list_executed(suite) == ["1", "2", "3", "4"]
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [("description", "Now it also pays."), ("parameters", '{"type": "object", "title": "x"}'), ("effect", "once")],
 )
-async def test_a_grant_ends_where_the_tool_behind_its_name_is_another(serve: Serve, field: str, value: str) -> None:
+async def test_a_grant_ends_when_the_definition_of_its_tool_changes(serve: Serve, field: str, value: str) -> None:
     turns = [turn for text in "123" for turn in (act(text), ANSWER)]
     async with serve(*turns, **LISTED) as suite:
         offer(suite, approval="ask", effect="read")
         await decide(suite, ("", FOR_CHAT))
-        assert pick(await decide(suite), "grant.use")
+        assert events_of_type(await decide(suite), "grant.use")
         for offered in suite.tools.tools:
             setattr(offered, field, value)
-        assert pick(await decide(suite, ("", APPROVE)), "grant.use") == []
+        assert events_of_type(await decide(suite, ("", APPROVE)), "grant.use") == []
 
 
 RULES = """
@@ -131,32 +141,34 @@ tools:
 """
 
 
-async def test_it_covers_the_same_ground_no_graver_risk_the_same_people_and_nothing_denied(
+async def test_a_grant_covers_neither_other_grounds_higher_risk_other_people_nor_denied_calls(
     serve: Serve, tmp_path: Path
 ) -> None:
-    asked = ["x", "sudo x", "y", "deny x", "x again", "x once more"]
-    turns = [act(text, f"call_{number}") for number, text in enumerate(asked)]
+    texts = ["x", "sudo x", "y", "deny x", "x again", "x once more"]
+    turns = [act(text, f"call_{number}") for number, text in enumerate(texts)]
     (tmp_path / "approvals.yaml").write_text(RULES)
     async with serve(*turns[:5], ANSWER, turns[5], ANSWER, keys=KEYS, **LISTED) as suite:
         offer(suite)
         events = await decide(suite, ("ada", FOR_CHAT), ("ada", APPROVE), ("ada", APPROVE))
-        assert [event["toolId"] for event in pick(events, "gate.open")] == ["call_0", "call_1", "call_2"]
+        assert [event["toolId"] for event in events_of_type(events, "gate.open")] == ["call_0", "call_1", "call_2"]
         assert only(events, "grant.use")["toolId"] == "call_4"
         assert only(events, "grant.make")["grounds"] == ["matches 'x' in argument 'at'"]
-        assert list_ran(suite) == ["x", "sudo x", "y", "x again"]
+        assert list_executed(suite) == ["x", "sudo x", "y", "x again"]
         (tmp_path / "approvals.yaml").write_text(RULES.replace("ask}", "ask, answerers: {anyOf: ['user:bob']}}"))
-        await rules_in_force()
-        assert pick(await decide(suite, ("bob", APPROVE)), "grant.use") == [], "today others are to be asked"
+        await wait_for_rules()
+        assert events_of_type(await decide(suite, ("bob", APPROVE)), "grant.use") == [], (
+            "the rule now names other people"
+        )
 
 
-async def test_a_grant_for_a_risk_covers_no_call_with_another_one_beside(serve: Serve, tmp_path: Path) -> None:
-    asked = ["sudo ls", "sudo rm -r x", "sudo pwd"]
-    turns = [act(text, f"call_{number}") for number, text in enumerate(asked)]
+async def test_a_grant_for_a_risk_does_not_cover_a_call_with_a_second_risk(serve: Serve, tmp_path: Path) -> None:
+    texts = ["sudo ls", "sudo rm -r x", "sudo pwd"]
+    turns = [act(text, f"call_{number}") for number, text in enumerate(texts)]
     (tmp_path / "approvals.yaml").write_text("{}")
     async with serve(*turns, ANSWER, **LISTED) as suite:
         offer(suite)
         events = await decide(suite, ("", FOR_RUN), ("", APPROVE))
-        assert [event["toolId"] for event in pick(events, "gate.open")] == ["call_0", "call_1"]
+        assert [event["toolId"] for event in events_of_type(events, "gate.open")] == ["call_0", "call_1"]
         assert only(events, "grant.make")["grounds"] == ["high risk: runs as another user"]
         assert only(events, "grant.use")["toolId"] == "call_2"
 
@@ -170,19 +182,19 @@ VOTES = {
 
 
 @pytest.mark.parametrize("case", VOTES)
-async def test_where_several_must_approve_all_of_them_grant_it(case: str, serve: Serve) -> None:
+async def test_where_several_must_approve_a_grant_needs_all_of_them(case: str, serve: Serve) -> None:
     first, second, scope = VOTES[case]
     async with serve(act("1"), act("2", "call_2"), ANSWER, keys=KEYS, **LISTED) as suite:
         offer(suite, approval="ask", answerers={"any_of": ["tenant"], "not_requester": True, "count": 2})
         restart = [] if scope else [("bob", APPROVE), ("cleo", APPROVE)]
         events = await decide(suite, ("bob", first), ("cleo", second), *restart)
-        made = [(event["scope"], event["madeBy"]) for event in pick(events, "grant.make")]
-        assert made == ([(scope, ["bob", "cleo"])] if scope else [])
-        assert len(pick(events, "grant.use")) == len(made)
-        assert list_ran(suite) == ["1", "2"]
+        grants_made = [(event["scope"], event["madeBy"]) for event in events_of_type(events, "grant.make")]
+        assert grants_made == ([(scope, ["bob", "cleo"])] if scope else [])
+        assert len(events_of_type(events, "grant.use")) == len(grants_made)
+        assert list_executed(suite) == ["1", "2"]
 
 
-async def test_whom_a_gate_was_passed_on_to_grants_nothing_and_what_cannot_be_granted_is_refused(serve: Serve) -> None:
+async def test_a_delegate_cannot_grant_and_an_invalid_grant_is_refused(serve: Serve) -> None:
     async with serve(act("1"), ANSWER, keys=KEYS, **LISTED) as suite, as_user(suite.address, "bob") as bob:
         offer(suite, approval="ask", answerers={"any_of": ["role:finance"]})
         async with reading_run(suite.client) as (place, _, run), as_user(suite.address, "cleo") as cleo:
@@ -198,13 +210,13 @@ async def test_whom_a_gate_was_passed_on_to_grants_nothing_and_what_cannot_be_gr
             ):
                 with pytest.raises(InvalidRequest, match=problem):
                     await bob.answer_gate(*place, payload)
-            answered = await bob.answer_gate(*place, FOR_RUN, request_id="r1")
-            assert answered.grant_id == (await bob.answer_gate(*place, FOR_RUN, request_id="r1")).grant_id != ""
-        made = only(await run, "grant.make")
-        assert (await bob.answer_gate(*place, FOR_RUN, request_id="r1")).grant_id == made["grantId"]
+            reply = await bob.answer_gate(*place, FOR_RUN, request_id="r1")
+            assert reply.grant_id == (await bob.answer_gate(*place, FOR_RUN, request_id="r1")).grant_id != ""
+        grant_made = only(await run, "grant.make")
+        assert (await bob.answer_gate(*place, FOR_RUN, request_id="r1")).grant_id == grant_made["grantId"]
 
 
-async def test_who_takes_a_run_over_goes_by_the_grant_that_was_used_whatever_has_become_of_it(serve: Serve) -> None:
+async def test_after_a_takeover_a_used_grant_still_covers_its_call_when_revoked(serve: Serve) -> None:
     async with serve(act("1"), act("2", "call_2"), ANSWER, **LISTED) as suite:
         offer(suite, approval="ask", effect="read")
         crashes = Crashes(suite)
@@ -214,8 +226,8 @@ async def test_who_takes_a_run_over_goes_by_the_grant_that_was_used_whatever_has
                 crashes.kill(request.run_id)
 
         suite.memory.after = die
-        cut = await decide(suite, ("", FOR_CHAT))
-        assert cut[-1]["type"] not in TERMINAL
+        events_before_crash = await decide(suite, ("", FOR_CHAT))
+        assert events_before_crash[-1]["type"] not in TERMINAL
         [grant] = (await suite.client.grants()).grants
         assert await suite.client.revoke_grant(suite.chat_id, grant.grant_id) == "revoked"
         await suite.stop()
@@ -223,23 +235,23 @@ async def test_who_takes_a_run_over_goes_by_the_grant_that_was_used_whatever_has
             events = await read(client, suite.run_ids[0])
         assert events[-1]["type"] == "run.complete"
         # Nobody was asked a second time.
-        assert (len(pick(events, "gate.open")), len(pick(events, "grant.use"))) == (1, 1)
+        assert (len(events_of_type(events, "gate.open")), len(events_of_type(events, "grant.use"))) == (1, 1)
 
 
-async def test_a_chat_has_so_many_grants_and_no_more(serve: Serve) -> None:
+async def test_a_chat_has_a_maximum_of_active_grants(serve: Serve) -> None:
     async with serve(act("1"), ANSWER, **LISTED) as suite:
         offer(suite, approval="ask")
-        async with reading_run(suite.client) as (gate, asked, _):
+        async with reading_run(suite.client) as (gate, follower, _):
             for number in range(GRANTS_MAX):
-                await put_grant(suite, only(asked.events, "run.start")["chatId"], gate[0], f"g_{number}")
+                await put_grant(suite, only(follower.events, "run.start")["chatId"], gate[0], f"g_{number}")
             with pytest.raises(QueueFull, match="64 grants of this chat are in force"):
                 await suite.client.answer_gate(*gate, FOR_CHAT)
             assert (await suite.client.answer_gate(*gate, APPROVE)).status == "accepted"
-        assert list_ran(suite) == ["1"]
+        assert list_executed(suite) == ["1"]
 
 
 async def put_grant(suite: Suite, chat_id: str, run_id: str, grant_id: str) -> None:
-    """Have the log a grant that covers nothing."""
+    """Store a grant in the log that covers no call of these tests."""
     grant = agent_pb2.GrantMake(grant_id=grant_id, scope="chat", made_by=["default"], expires_at=now_ms() + 600_000)
     event = agent_pb2.AgentDelta(timestamp=now_ms(), grant_make=grant)
     line = memory_pb2.LogLine(event=memory_pb2.EventLine(event=event))

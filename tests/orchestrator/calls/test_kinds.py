@@ -1,4 +1,4 @@
-"""Each kind of tool in a run: what is streamed, who answers, and what the model is told."""
+"""Each kind of tool in a run: which events are streamed, who answers, and what the model receives."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ async def test_an_action_is_streamed_and_answered_at_once(serve: Serve) -> None:
     assert fold(history) == fold(events)
 
 
-async def test_arguments_that_break_an_actions_schema_reach_the_model_alone(serve: Serve) -> None:
+async def test_arguments_that_break_an_actions_schema_are_an_error_for_the_model_only(serve: Serve) -> None:
     async with serve(call_tool("switch_theme", '{"theme":"pink"}'), ANSWER, **LISTED) as suite:
         suite.tools.tools.append(THEME)
         events = await ask(suite)
@@ -50,7 +50,7 @@ async def test_arguments_that_break_an_actions_schema_reach_the_model_alone(serv
     assert "action.param" not in kinds(events, "action.")
 
 
-async def test_a_frontend_tool_shows_its_view_and_gives_the_model_what_was_submitted(serve: Serve) -> None:
+async def test_a_frontend_tool_shows_its_view_and_returns_the_submitted_payload(serve: Serve) -> None:
     async with serve(call_tool("Confirm_Dialog", '{"q":1}'), ANSWER, **LISTED) as suite:
         suite.tools.tools.append(CONFIRM)
         events = await ask(suite, ("tool.start", submits(suite, {"ok": True, "n": 2**70})))
@@ -97,7 +97,7 @@ async def test_a_tool_of_an_unknown_kind_is_not_offered(serve: Serve) -> None:
 TODOS = [{"content": "a", "status": "completed"}, {"content": "b", "status": "in_progress", "id": "x"}]
 
 
-async def test_todos_are_kept_for_the_chat(serve: Serve) -> None:
+async def test_todos_are_stored_for_the_chat(serve: Serve) -> None:
     turns = [call("todo_write", json.dumps({"todos": TODOS})), call("todo_read"), ANSWER, call("todo_read"), ANSWER]
     turns = [turn if turn is ANSWER else turn + finish("tool_calls") for turn in turns]
     async with serve(*turns, toolConfig={"backends": ["todo_write", "todo_read"]}) as suite:
@@ -109,7 +109,7 @@ async def test_todos_are_kept_for_the_chat(serve: Serve) -> None:
         assert suite.tools.requests == []
 
 
-async def test_lists_written_at_the_same_moment_all_count(serve: Serve) -> None:
+async def test_todo_lists_written_by_parallel_calls_all_succeed(serve: Serve) -> None:
     written = json.dumps({"todos": TODOS})
     calls = [step for n in range(3) for step in call("todo_write", written, index=n, call_id=f"c{n}")]
     listed = {"toolConfig": {"backends": ["todo_write"]}, "react": {"parallelToolCalls": True}}
@@ -136,8 +136,14 @@ async def test_a_bad_list_of_todos_is_refused_with_path_and_rule(serve: Serve, a
 
 async def test_sources_and_artifacts_are_in_the_log_and_a_tools_model_calls_are_charged(serve: Serve) -> None:
     source = tools_pb2.ToolDelta(source={"source_id": "s1", "title": "A page", "url": "https://example.com"})  # pyright: ignore[reportArgumentType] - a dict is a message to protobuf
-    made = {"artifact_id": "f1", "name": "a.pdf", "mime_type": "application/pdf", "size_bytes": 3, "url": "/x"}
-    artifact = tools_pb2.ToolDelta(artifact=made)  # pyright: ignore[reportArgumentType] - as above
+    artifact_fields = {
+        "artifact_id": "f1",
+        "name": "a.pdf",
+        "mime_type": "application/pdf",
+        "size_bytes": 3,
+        "url": "/x",
+    }
+    artifact = tools_pb2.ToolDelta(artifact=artifact_fields)  # pyright: ignore[reportArgumentType] - as above
     usage = tools_pb2.ToolDelta(usage={"model_calls": 2, "input_tokens": 100, "output_tokens": 7})  # pyright: ignore[reportArgumentType] - as above
     done = tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=True, result="done"))
     budget = {"maxModelCalls": 10, "maxTokens": 1000}
@@ -162,8 +168,8 @@ HALF = '"\\ud83d"'
 """Half of a surrogate pair, as a model that was cut in an emoji writes it."""
 
 
-async def tell_result(suite: Suite) -> str:
-    """The result of the run's one call, after a run that has its answer."""
+async def ask_for_result(suite: Suite) -> str:
+    """Run a query that makes one call and completes; return the call's result."""
     events = await suite.ask()
     assert events[-1]["type"] == "run.complete", events[-1]
     [(result, _)] = results(events)
@@ -173,7 +179,7 @@ async def tell_result(suite: Suite) -> str:
 async def test_a_whole_number_may_be_written_with_a_fraction_of_zero(serve: Serve) -> None:
     calling = call_tool("call_subagent", '{"task":"x","maxLoops":10.0}')
     async with serve(calling, ANSWER, **OWN) as suite:
-        assert json.loads(await tell_result(suite))["result"] == "All good."
+        assert json.loads(await ask_for_result(suite))["result"] == "All good."
 
 
 DARK = '{"theme":"dark"}'
@@ -182,7 +188,7 @@ DARK = '{"theme":"dark"}'
 @pytest.mark.parametrize(
     "arguments", [f"{{}}{DARK}", DARK + DARK, f"{{}} {{}} {DARK}", DARK + json.dumps(DARK), json.dumps(DARK)]
 )
-async def test_arguments_that_a_server_sent_twice_are_those_of_one_call(serve: Serve, arguments: str) -> None:
+async def test_repeated_arguments_of_one_call_are_read_once(serve: Serve, arguments: str) -> None:
     """Gemini's compatible API begins with an empty object, some servers repeat the whole, also as a text:
     https://github.com/microsoft/autogen/pull/7549 (2026-04), https://github.com/BerriAI/litellm/issues/20480 (2026-02),
     https://github.com/vllm-project/vllm/issues/51697 (2026-08)."""
@@ -259,7 +265,7 @@ async def test_what_a_tool_of_ours_does_not_know_is_left_out(serve: Serve) -> No
     todos = [{"content": "a", "activeForm": "Doing a", "status": "pending", "id": 1}]
     async with serve(call_tool("todo_write", json.dumps({"todos": todos, "note": "x"})), ANSWER, **OWN) as suite:
         todo = {"content": "a", "status": "pending", "id": "1"}
-        assert json.loads(await tell_result(suite)) == {"ok": True, "todos": [todo]}
+        assert json.loads(await ask_for_result(suite)) == {"ok": True, "todos": [todo]}
 
 
 async def test_two_sets_of_arguments_for_one_call_are_refused(serve: Serve) -> None:
@@ -270,17 +276,17 @@ async def test_two_sets_of_arguments_for_one_call_are_refused(serve: Serve) -> N
 
 
 @pytest.mark.parametrize("arguments", [f'{{"todos":[{{"content":{HALF},"status":"pending"}}]}}', f"{{{HALF}:1}}"])
-async def test_half_a_character_is_told_to_the_model(serve: Serve, arguments: str) -> None:
+async def test_half_a_surrogate_pair_in_arguments_is_an_error_for_the_model(serve: Serve, arguments: str) -> None:
     async with serve(call_tool("todo_write", arguments), ANSWER, **OWN) as suite:
-        assert "not valid JSON" in await tell_result(suite)
+        assert "not valid JSON" in await ask_for_result(suite)
 
 
-async def test_rules_are_held_against_what_has_half_a_character(serve: Serve, tmp_path: Path) -> None:
+async def test_approval_rules_apply_to_arguments_with_half_a_surrogate_pair(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "approvals.yaml").write_text("tools: {look: [{pattern: secret, then: deny, argument: q}]}")
     turns = [call_tool("look", f'{{"q":["{text}",{HALF}]}}') for text in ("secret", "other")]
     async with serve(*turns, ANSWER) as suite:
         events = await suite.ask()
-        assert len(suite.tools.requests) == 1, "what is to be done about the other is for the tools service to say"
+        assert len(suite.tools.requests) == 1, "the tools service judges the other call"
     assert ["denied" in result for result, _ in results(events)] == [True, False]
     assert events[-1]["type"] == "run.complete"
 
@@ -294,9 +300,9 @@ async def test_rules_are_held_against_what_has_half_a_character(serve: Serve, tm
         ("read_result", '{"id":"x","offset":100000000000000000000}'),
     ],
 )
-async def test_numbers_of_lines_may_be_anything(serve: Serve, tool: str, arguments: str) -> None:
+async def test_any_number_as_a_line_or_offset_gets_a_result(serve: Serve, tool: str, arguments: str) -> None:
     async with serve(ANSWER) as suite:
         await compact_chat(suite, "react")
         call_once(suite, tool, arguments)
-        result = await tell_result(suite)
+        result = await ask_for_result(suite)
     assert ("INVALID_ARGUMENTS" in result) == ("0000" in arguments or "1e" in arguments)

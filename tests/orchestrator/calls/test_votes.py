@@ -1,4 +1,4 @@
-"""Several must approve, and may edit: votes are in the log, nobody counts twice, and edits are judged as calls are."""
+"""Gates that several users must approve: votes are in the log, nobody votes twice, and edits are checked like calls."""
 
 import json
 import re
@@ -24,16 +24,16 @@ EDIT = '{"decision": "edit", "arguments": {"at": 9}}'
 
 
 async def answer(address: str, name: str, gate: tuple[str, str], payload: str = APPROVE, **fields: Any) -> str:
-    """Answer as `name`; return the status, with how many are missing."""
+    """Answer as `name`; return the status, followed by the number of missing votes."""
     async with as_user(address, name) as client:
-        answered = await client.answer_gate(*gate, payload, **fields)
-    assert answered.accepted == (answered.status in ("accepted", "voted"))
-    return answered.status + (f" {answered.votes_missing}" if answered.HasField("votes_missing") else "")
+        reply = await client.answer_gate(*gate, payload, **fields)
+    assert reply.accepted == (reply.status in ("accepted", "voted"))
+    return reply.status + (f" {reply.votes_missing}" if reply.HasField("votes_missing") else "")
 
 
-async def see(address: str, name: str, gate: tuple[str, str]) -> gates_pb2.Gate:
+async def find_listed_gate(address: str, name: str, gate: tuple[str, str]) -> gates_pb2.Gate:
     async with as_user(address, name) as client:
-        [listed] = [one for one in (await client.gates()).gates if one.gate_id == gate[1]]
+        [listed] = [candidate for candidate in (await client.gates()).gates if candidate.gate_id == gate[1]]
     return listed
 
 
@@ -41,16 +41,16 @@ def list_votes(events: list[Event]) -> list[tuple[str, str]]:
     return [(event["by"], event["decision"]) for event in events if event["type"] == "gate.step"]
 
 
-def arguments(suite: Suite) -> list[Any]:
+def list_arguments(suite: Suite) -> list[Any]:
     return [json.loads(request.arguments) for request in suite.tools.requests]
 
 
-async def test_the_call_runs_when_as_many_different_users_have_approved(serve: Serve) -> None:
+async def test_the_call_runs_when_enough_different_users_have_approved(serve: Serve) -> None:
     async with waiting_run(serve, TWO) as (suite, gate, run):
         assert await answer(suite.address, "bob", gate, request_id="r1") == "voted 1"
         assert await answer(suite.address, "bob", gate, request_id="r1") == "voted 1"
         assert await answer(suite.address, "bob", gate, request_id="r2") == "duplicate"
-        listed = await see(suite.address, "cleo", gate)
+        listed = await find_listed_gate(suite.address, "cleo", gate)
         assert ([*listed.voters], listed.answerers.count) == (["bob"], 2)
         assert suite.tools.requests == []
         assert await answer(suite.address, "cleo", gate) == "accepted"
@@ -59,10 +59,10 @@ async def test_the_call_runs_when_as_many_different_users_have_approved(serve: S
     assert list_votes(events) == [("bob", "approve")]
     assert only(events, "gate.step")["credential"].startswith("api_key:")
     assert only(events, "request.submit")["by"] == only(events, "approval.answer")["by"] == "cleo"
-    assert arguments(suite) == [{"at": 1}]
+    assert list_arguments(suite) == [{"at": 1}]
 
 
-async def test_whoever_names_the_approval_as_a_call_has_one_vote_too(serve: Serve) -> None:
+async def test_an_approval_submitted_as_a_tool_call_counts_as_one_vote(serve: Serve) -> None:
     async with waiting_run(serve, TWO) as (suite, (run_id, gate_id), _):
         async with as_user(suite.address, "bob") as bob:
             assert (await bob.submit(run_id, APPROVE, tool_id=gate_id)).status == "voted"
@@ -71,7 +71,7 @@ async def test_whoever_names_the_approval_as_a_call_has_one_vote_too(serve: Serv
             assert (await cleo.submit(run_id, APPROVE, tool_id=gate_id)).status == "accepted"
 
 
-async def test_one_reject_rejects(serve: Serve) -> None:
+async def test_one_rejection_rejects_the_call(serve: Serve) -> None:
     async with waiting_run(serve, TWO) as (suite, gate, run):
         assert await answer(suite.address, "bob", gate) == "voted 1"
         assert await answer(suite.address, "cleo", gate, '{"decision": "reject"}') == "accepted"
@@ -80,15 +80,17 @@ async def test_one_reject_rejects(serve: Serve) -> None:
     assert suite.tools.requests == []
 
 
-async def test_an_edit_begins_the_count_anew_as_all_must_approve_the_same(serve: Serve) -> None:
+async def test_an_edit_restarts_the_count_of_votes(serve: Serve) -> None:
     async with waiting_run(serve, {"any_of": ["tenant"], "count": 3}) as (suite, gate, run):
         assert await answer(suite.address, "bob", gate) == "voted 2"
         assert await answer(suite.address, "cleo", gate, EDIT) == "voted 2"
         assert await answer(suite.address, "cleo", gate, EDIT) == "duplicate"
         assert await answer(suite.address, "cleo", gate) == "duplicate"
-        assert [*(await see(suite.address, "bob", gate)).voters] == ["cleo"]
+        assert [*(await find_listed_gate(suite.address, "bob", gate)).voters] == ["cleo"]
         async with as_user(suite.address, "ada") as ada:
-            assert json.loads((await ada.gate(*gate)).arguments) == {"at": 9}, "which are to be approved now"
+            assert json.loads((await ada.gate(*gate)).arguments) == {"at": 9}, (
+                "the edited arguments are now the ones to approve"
+            )
         for name in ("bob", "ada"):
             with pytest.raises(InvalidRequest, match=r"payload.arguments: a vote has changed the arguments"):
                 await answer(suite.address, name, gate)
@@ -97,10 +99,10 @@ async def test_an_edit_begins_the_count_anew_as_all_must_approve_the_same(serve:
         events = await run
     assert list_votes(events) == [("bob", "approve"), ("cleo", "edit"), ("bob", "approve")]
     assert only(events, "approval.answer")["note"] == "fine"
-    assert arguments(suite) == [{"at": 9}]
+    assert list_arguments(suite) == [{"at": 9}]
 
 
-async def test_votes_hold_when_the_owner_is_killed_between_them(serve: Serve) -> None:
+async def test_votes_survive_the_death_of_the_owner(serve: Serve) -> None:
     async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         offer(suite, {"any_of": ["tenant"], "count": 3})
         suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
@@ -108,16 +110,16 @@ async def test_votes_hold_when_the_owner_is_killed_between_them(serve: Serve) ->
             assert await answer(b.address, "bob", gate, EDIT, request_id="r1") == "voted 2"
         assert await answer(b.address, "bob", gate, EDIT, request_id="r1") == "voted 2"
         assert await answer(b.address, "bob", gate) == "duplicate"
-        assert [*(await see(b.address, "cleo", gate)).voters] == ["bob"]
+        assert [*(await find_listed_gate(b.address, "cleo", gate)).voters] == ["bob"]
         with pytest.raises(InvalidRequest):
             await answer(b.address, "cleo", gate)
         assert await answer(b.address, "cleo", gate, EDIT) == "voted 1"
         assert await answer(b.address, "ada", gate, EDIT) == "accepted"
         assert (await read_as(b.address, "ada", gate[0]))[-1]["type"] == "run.complete"
-    assert arguments(suite) == [{"at": 9}]
+    assert list_arguments(suite) == [{"at": 9}]
 
 
-async def test_a_vote_on_its_way_to_the_log_counts_when_the_time_is_over(serve: Serve, tmp_path: Path) -> None:
+async def test_a_vote_still_being_stored_at_expiry_prevents_approval_by_expiry(serve: Serve, tmp_path: Path) -> None:
     rule = "{pattern: x, then: ask, onExpiry: approve, answerers: {anyOf: [tenant], count: 2}}"
     (tmp_path / "approvals.yaml").write_text(f"answerTimeoutMs: 2000\ntools: {{act: [{rule}]}}\n")
     turn = call_tool("act", '{"at": "x"}')
@@ -129,15 +131,15 @@ async def test_a_vote_on_its_way_to_the_log_counts_when_the_time_is_over(serve: 
                 await wait_until(lambda: now_ms() >= expires_at + 500)
 
         suite.memory.before = hold_vote
-        async with reading_run(suite.client) as (gate, asked, run):
-            expires_at = only(asked.events, "gate.open")["expiresAt"]
+        async with reading_run(suite.client) as (gate, follower, run):
+            expires_at = only(follower.events, "gate.open")["expiresAt"]
             assert await answer(suite.address, "bob", gate) == "voted 1"
         events = await run
         assert suite.tools.requests == []
     assert only(events, "approval.answer")["decision"] == "reject"
 
 
-async def test_a_request_id_is_its_user_s_and_its_kind_s(serve: Serve) -> None:
+async def test_request_ids_are_separate_for_each_user_and_kind_of_step(serve: Serve) -> None:
     async with waiting_run(serve, {"any_of": ["tenant"], "count": 3}) as (suite, gate, run):
         async with as_user(suite.address, "bob") as bob:
             assert await bob.ask_back(*gate, "what for?", request_id="r1") == "asked_back"
@@ -154,7 +156,7 @@ async def test_a_request_id_is_its_user_s_and_its_kind_s(serve: Serve) -> None:
     assert steps == [("asked_back", "bob"), ("delegated", "bob"), ("vote", "bob"), ("vote", "cleo")]
 
 
-async def test_notes_leave_room_for_votes_and_votes_of_long_arguments_are_refused(serve: Serve) -> None:
+async def test_notes_do_not_use_up_votes_and_an_edit_with_long_arguments_is_refused(serve: Serve) -> None:
     async with waiting_run(serve, TWO) as (suite, gate, run):
         async with as_user(suite.address, "bob") as bob:
             for _ in range(NOTES_MAX):
@@ -188,11 +190,11 @@ REFUSED = {
     "a field that is missing": ({}, "payload.arguments", '"at" is a required property'),
     "a rule that denies": ({"at": 1, "to": {"name": "nowhere"}}, "payload.arguments", "nowhere"),
 }
-"""Edited arguments, the field that the error names, and what it says."""
+"""Edited arguments, the field that the error names, and a part of its message."""
 
 
 @asynccontextmanager
-async def serving(serve: Serve) -> AsyncGenerator[Suite]:
+async def serving_with_schema(serve: Serve) -> AsyncGenerator[Suite]:
     async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite:
         fields = {"answerers": {"any_of": ["tenant"]}, "parameters": json.dumps(SCHEMA)}
         suite.tools.tools.append(tool("act", "backend", approval="ask", **fields))
@@ -200,16 +202,16 @@ async def serving(serve: Serve) -> AsyncGenerator[Suite]:
 
 
 async def try_edit(address: str, name: str, gate: tuple[str, str], arguments: Any) -> str:
-    """Return the status; raises what the edit is refused with."""
+    """Send an edit as `name` and return the status; an error of the call is raised."""
     async with as_user(address, name) as client:
         return (await client.answer_gate(*gate, json.dumps({"decision": "edit", "arguments": arguments}))).status
 
 
-async def test_edited_arguments_that_schema_or_rules_refuse_leave_the_gate_open(serve: Serve, tmp_path: Path) -> None:
+async def test_edited_arguments_refused_by_schema_or_rules_leave_the_gate_open(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "approvals.yaml").write_text(RULES)
-    async with serving(serve) as suite, reading_run(suite.client) as (gate, _, run):
-        for name, (arguments, field, said) in REFUSED.items():
-            with pytest.raises(InvalidRequest, match=re.escape(said)) as refused:
+    async with serving_with_schema(serve) as suite, reading_run(suite.client) as (gate, _, run):
+        for name, (arguments, field, problem) in REFUSED.items():
+            with pytest.raises(InvalidRequest, match=re.escape(problem)) as refused:
                 await try_edit(suite.address, "bob", gate, arguments)
             assert refused.value.metadata["field"] == field, name
             assert "there" not in refused.value.message, "the value is not in the error"
@@ -222,10 +224,10 @@ async def test_edited_arguments_that_schema_or_rules_refuse_leave_the_gate_open(
     assert (only(events, "approval.answer")["decision"], only(events, "approval.answer")["by"]) == ("edit", "bob")
 
 
-async def test_arguments_for_which_the_rules_ask_others_need_one_who_is_of_both(serve: Serve, tmp_path: Path) -> None:
+async def test_an_edit_under_another_rule_needs_an_answerer_of_both_rules(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "approvals.yaml").write_text(RULES)
     far = {"at": 1, "to": {"name": "far"}}
-    async with serving(serve) as suite, reading_run(suite.client) as (gate, _, run):
+    async with serving_with_schema(serve) as suite, reading_run(suite.client) as (gate, _, run):
         with pytest.raises(PermissionDenied, match="user:cleo"):
             await try_edit(suite.address, "bob", gate, far)
         assert await try_edit(suite.address, "cleo", gate, far) == "accepted"
@@ -233,12 +235,12 @@ async def test_arguments_for_which_the_rules_ask_others_need_one_who_is_of_both(
     assert only(events, "request.submit")["by"] == "cleo"
 
 
-async def test_a_replica_that_takes_the_run_over_judges_the_edit_too(serve: Serve, tmp_path: Path) -> None:
+async def test_a_replica_that_takes_over_the_run_checks_edits_too(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "approvals.yaml").write_text(RULES)
-    async with serving(serve) as suite, two_replicas(suite) as (a, b):
+    async with serving_with_schema(serve) as suite, two_replicas(suite) as (a, b):
         suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
         async with killing_owner(suite, a) as (gate, _):
-            with pytest.raises(InvalidRequest):  # the owner lives: the other replica passes it on
+            with pytest.raises(InvalidRequest):  # The owner is alive, so the other replica forwards the call.
                 await try_edit(b.address, "bob", gate, {"at": "there"})
         with pytest.raises(InvalidRequest):
             await try_edit(b.address, "bob", gate, {"at": "there"})

@@ -1,8 +1,8 @@
-"""A process dies in the middle of a run, and the next one goes on: at every line of the log, and at random events.
+"""A process dies in the middle of a run, at every line of the log and at random events, and the next one continues it.
 
-Whatever was acknowledged is there once, what is done once was done once, and a reader that attaches again, wherever it
-was cut off, has in the end what one has that was never cut off. A run that nobody goes on with has an end in which
-nothing is left open. HEADRACE_SOAK_ROUNDS sets the number of random rounds.
+Acknowledged lines are stored once, and effects happen once. A reader that attaches again, wherever it was cut off, ends
+with the same events as an uninterrupted one. A run that nobody continues ends with nothing left open.
+HEADRACE_SOAK_ROUNDS sets the number of random rounds.
 """
 
 import json
@@ -22,12 +22,12 @@ from tests.support.orchestrator import Serve, Suite, answer, assert_paired, cont
 from tests.support.orchestrator.crashes import (
     Crashes,
     assert_whole,
-    changes_of,
     check_resumed,
-    known,
     restart,
     run_killed,
     run_whole,
+    summarise_outcome,
+    with_tools,
 )
 from tests.support.orchestrator.events import ask_for, read_until, run_of
 from tests.support.orchestrator.recorded_runs import RUNS, World
@@ -35,10 +35,10 @@ from tests.support.order import TERMINAL, Event, fold
 from tests.support.tiers import Take, at_places
 
 SEQS_MAX = 12
-"""At which a reader of a run that dies at a line is looked at; one of a run that dies at an event, at each."""
+"""Number of seqs at which a reader attaches after a death at a log line; after a death at an event, it tries all."""
 
 SUITE_ROUNDS = 10
-"""Runs of one suite; it has its time, and logs that grow."""
+"""Runs of one suite, whose time is limited and whose logs grow."""
 
 CHECK_ROUNDS = 5
 ROUNDS = int(os.environ.get("HEADRACE_SOAK_ROUNDS", "50"))
@@ -46,47 +46,49 @@ ROUNDS = int(os.environ.get("HEADRACE_SOAK_ROUNDS", "50"))
 
 @at_places
 @pytest.mark.parametrize("case", RUNS)
-async def test_a_process_that_dies_at_any_line_of_the_log_is_followed_by_one_that_goes_on(
+async def test_a_run_killed_at_any_line_of_the_log_is_continued_by_the_next_process(
     serve: Serve, case: str, take: Take
 ) -> None:
     agent, play, changes = RUNS[case]
-    async with serve(**changes_of(changes)) as suite:
+    async with serve(**with_tools(changes)) as suite:
         await suite.stop()
         world, crashes = World(suite, play), Crashes(suite)
-        alone, appends = await run_whole(suite, crashes, agent)
+        undisturbed, appends = await run_whole(suite, crashes, agent)
         for append in take(range(1, appends), case):
-            seen = await run_killed(suite, crashes, agent, append=append)
-            assert seen[-1]["type"] not in TERMINAL
-            whole = await check_resumed(suite, world, seen, seqs_max=SEQS_MAX)
-            assert known(whole) == known(alone), append
+            events_before = await run_killed(suite, crashes, agent, append=append)
+            assert events_before[-1]["type"] not in TERMINAL
+            whole = await check_resumed(suite, world, events_before, seqs_max=SEQS_MAX)
+            assert summarise_outcome(whole) == summarise_outcome(undisturbed), append
             for calls in ("modelCalls", "toolCalls"):
-                assert whole[-1]["usage"][calls] == alone[-1]["usage"][calls], append
+                assert whole[-1]["usage"][calls] == undisturbed[-1]["usage"][calls], append
 
 
 @pytest.mark.parametrize("count", [CHECK_ROUNDS, pytest.param(ROUNDS, marks=pytest.mark.nightly)])
-async def test_a_process_may_die_at_any_event(serve: Serve, count: int) -> None:
+async def test_a_run_killed_at_any_event_is_continued_by_the_next_process(serve: Serve, count: int) -> None:
     rounds = random.Random(7)
     cases = rounds.sample(list(RUNS), min(count, len(RUNS))) * (-(-count // len(RUNS) // SUITE_ROUNDS) or 1)
     for case in cases:
         agent, play, changes = RUNS[case]
-        async with serve(**changes_of(changes)) as suite:
+        async with serve(**with_tools(changes)) as suite:
             await suite.stop()
             world, crashes = World(suite, play), Crashes(suite)
-            alone, _ = await run_whole(suite, crashes, agent)
+            undisturbed, _ = await run_whole(suite, crashes, agent)
             for _ in range(-(-count // len(cases))):
-                seen = await run_killed(suite, crashes, agent, event=rounds.randrange(3, len(alone)))
-                assert known(await check_resumed(suite, world, seen)) == known(alone), case
+                events_before = await run_killed(suite, crashes, agent, event=rounds.randrange(3, len(undisturbed)))
+                assert summarise_outcome(await check_resumed(suite, world, events_before)) == summarise_outcome(
+                    undisturbed
+                ), case
 
 
 CASES = ("what is done once", "several at a time", "a plan, two at a time", "sub-agents", "a recursive plan")
 
 
-async def ended(suite: Suite, seen: list[Event]) -> list[Event]:
-    """The whole of a run whose process died and whose agent is gone; each of its readers has it in the end."""
+async def read_interrupted(suite: Suite, events_before: list[Event]) -> list[Event]:
+    """Return all events of a run whose process died and whose agent is gone; check readers at any point."""
     async with restart(suite) as client:
-        whole = [*seen, *await read(client, run_of(seen), seen[-1]["seq"])]
+        whole = [*events_before, *await read(client, run_of(events_before), events_before[-1]["seq"])]
         for index in range(0, len(whole), max(1, len(whole) // 8)):
-            after = await read(client, run_of(seen), whole[index - 1]["seq"] if index else 0)
+            after = await read(client, run_of(events_before), whole[index - 1]["seq"] if index else 0)
             assert fold([*whole[:index], *after]) == fold(whole), index
         suite.llm.reply = lambda _: answer("Fine.")
         after = await ask_for(client, "and then?", agent_key="oneshot", chat_id=whole[0]["chatId"])
@@ -113,28 +115,28 @@ def count_logged(lines: list[dict[str, Any]]) -> dict[str, int]:
     return {"modelCalls": len(answers), "toolCalls": calls} | tokens
 
 
-async def test_an_interrupted_run_that_was_to_be_recorded_says_why_it_is_not(serve: Serve) -> None:
+async def test_the_recording_of_an_interrupted_run_is_refused_with_the_reason(serve: Serve) -> None:
     async with serve(content("one ") + content("two") + finish()) as suite:
         await suite.stop()
         suite.memory.keeps_versions = False
         crashes = Crashes(suite)
         async with restart(suite) as client, client.ask("hello", agent_key="react", record=True) as deltas:
-            seen = await read_until(deltas, "content.delta")
-            crashes.kill(run_of(seen))
+            events_before = await read_until(deltas, "content.delta")
+            crashes.kill(run_of(events_before))
         (suite.agents / "react.json").unlink()
         async with restart(suite) as client:
-            assert (await read(client, run_of(seen), 0))[-1]["error"]["code"] == "INTERRUPTED"
+            assert (await read(client, run_of(events_before), 0))[-1]["error"]["code"] == "INTERRUPTED"
             with pytest.raises(NotFound, match="another process has gone on with it"):
-                await client.cassette(run_of(seen))
+                await client.cassette(run_of(events_before))
 
 
 @at_places
 @pytest.mark.parametrize("case", CASES)
-async def test_nothing_is_left_open_by_a_run_that_was_interrupted(
+async def test_an_interrupted_run_leaves_no_block_call_task_or_sub_agent_open(
     serve: Serve, tmp_path: Path, case: str, take: Take
 ) -> None:
     agent, play, changes = RUNS[case]
-    async with serve(**changes_of(changes)) as suite:
+    async with serve(**with_tools(changes)) as suite:
         await suite.stop()
         suite.memory.keeps_versions = False
         World(suite, play)
@@ -143,9 +145,9 @@ async def test_nothing_is_left_open_by_a_run_that_was_interrupted(
         _, appends = await run_whole(suite, crashes, agent)
         for append in take(range(1, appends), case):
             suite.llm.reply = reply
-            seen = await run_killed(suite, crashes, agent, append=append)
+            events_before = await run_killed(suite, crashes, agent, append=append)
             file.unlink()
-            whole = await ended(suite, seen)
+            whole = await read_interrupted(suite, events_before)
             file.write_text(definition)
             assert [event["type"] for event in whole if event["type"] in TERMINAL] == ["run.error"]
             assert whole[-1]["error"]["code"] == "INTERRUPTED"

@@ -1,5 +1,5 @@
-"""Each kind of gate with all that people and crashes do to it: one decision, its true author in the log, and a run that
-goes on once."""
+"""Each kind of gate, with everything that people and crashes may do to it, gets one decision. The log names its true
+author, and the run continues once."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from tests.support.orchestrator import Serve, Suite, as_json, call, content, run
 from tests.support.orchestrator.answerers import APPROVE, as_user
 from tests.support.orchestrator.crashes import Crashes, assert_whole, restart
 from tests.support.orchestrator.gate_runs import killing_owner, read_as, reading_run, try_answer
-from tests.support.orchestrator.parked import Parked
+from tests.support.orchestrator.parked import ParkingCounter
 from tests.support.orchestrator.recorded_runs import World
 from tests.support.order import TERMINAL, Event
 from tests.support.tiers import check_each
@@ -32,7 +32,7 @@ KEYS = {
     "reader": "acme/bob clerks ask",
     "stranger": "globex/bob",
 }
-"""By the key, which is the name of whoever has it here; ada asks."""
+"""Users by key; each key is the name of its holder. ada starts the runs."""
 
 RULE = {"any_of": ["user:bob", "user:dan", "user:ada"], "not_requester": True}
 
@@ -41,12 +41,12 @@ TOOLS = {"approval": "act", "form": "confirm", "question": "ask_human"}
 ANSWERS = {"approval": APPROVE, "form": '{"size": 1}', "question": '"red"'}
 
 AUTHORS = {"approval": "bob", "form": "bob", "question": "ada"}
-"""Who answers where nobody else is to."""
+"""Who answers a gate of each kind by default."""
 
 LISTED = {"toolConfig": {"backends": ["act"], "frontends": ["confirm", "ask_human"]}}
 
 PARKING = {"live": -1.0, "parked": 0.0}
-"""After how many seconds a run is parked, before people do anything."""
+"""Seconds until a waiting run is parked; -1: never."""
 
 EXPIRES_MS = {"live": 500, "parked": 2000}
 
@@ -66,7 +66,7 @@ class Waiting:
 
 
 Act: TypeAlias = Callable[[Waiting], Awaitable[str]]
-"""Does something to a gate; returns who has decided, empty for nobody."""
+"""Does something to a gate; returns the user whose decision counts, or "" for nobody."""
 
 
 async def answer(waiting: Waiting) -> str:
@@ -151,7 +151,7 @@ async def withdraw_key(waiting: Waiting) -> str:
         while await is_known(bob):
             await asyncio.sleep(0.05)
     assert await waiting.answer("bob", holder="tab") == "UNAUTHENTICATED"
-    while (status := await waiting.answer("dan")) == "CLAIMED":  # what is claimed stays so until the lease is over
+    while (status := await waiting.answer("dan")) == "CLAIMED":  # A claim lasts until its lease is over.
         await asyncio.sleep(0.05)
     assert status == "accepted"
     return "dan"
@@ -163,7 +163,7 @@ CASES: dict[str, Act] = {
     "rejected": reject,
     "expired": expire,
     "cancelled": cancel,
-    "passed on": delegate,
+    "delegated": delegate,
     "a claim is lost": lose_claim,
     "answered twice": answer_twice,
     "a wrong person": answer_wrongly,
@@ -178,14 +178,14 @@ LEFT_OUT = {
     "form": ("edited", "rejected"),
     "question": ("edited", "rejected", "expired", "the requester under four eyes"),
 }
-"""A question has no rule and no other time than five minutes."""
+"""A question has no rule, and its timeout is always five minutes."""
 
 ROWS = check_each(
     ((kind, case, how) for how in PARKING for kind in TOOLS for case in CASES if case not in LEFT_OUT[kind]), each=2
 )
 
 
-def set_up(suite: Suite, kind: str, timeout_ms: int = 100_000, calls: int = 1) -> World:
+def set_up_gate(suite: Suite, kind: str, timeout_ms: int = 100_000, calls: int = 1) -> World:
     arguments = '{"at": 1}' if kind != "question" else '{"question": "which?", "choices": ["red", "blue"]}'
     turns = [call(TOOLS[kind], arguments, call_id=f"call_{number}") for number in range(1, calls + 1)]
     world = World(suite, [*turns, content("All good.")])
@@ -197,29 +197,31 @@ def set_up(suite: Suite, kind: str, timeout_ms: int = 100_000, calls: int = 1) -
 
 
 async def make_waiting(address: str, kind: str, place: tuple[str, str], folder: Path) -> Waiting:
-    """Return a gate that bob and dan may answer; a question is its requester's, who passes it on."""
+    """Return a gate that bob and dan may answer; a question is delegated to them by its requester."""
     if kind == "question":
         async with as_user(address, "ada") as ada:
             assert await ada.delegate_gate(*place, ["user:bob", "user:dan"]) == "delegated"
     return Waiting(address, kind, place, folder)
 
 
-async def check(waiting: Waiting, world: World, events: list[Event], by: str, *, case: str = "answered") -> None:
-    """Hold the events and the log of the run, which has ended, against what was to come of its gate."""
+async def check_decision(
+    waiting: Waiting, world: World, events: list[Event], by: str, *, case: str = "answered"
+) -> None:
+    """Check the events and the log of an ended run against the expected decision of its gate."""
     run_id, gate_id = waiting.place
     state = {"expired": "expired", "cancelled": "cancelled"}.get(case, "answered")
     submits = [event for event in events if event["type"] == "request.submit"]
-    assert [(one["toolId"], one["by"], one["credential"][:8]) for one in submits] == (
+    assert [(entry["toolId"], entry["by"], entry["credential"][:8]) for entry in submits] == (
         [(gate_id, by, "api_key:")] if by else []
     )
     closes = [event for event in events if event["type"] == "gate.close"]
-    assert [(one["gateId"], one["state"], one.get("answeredBy", "")) for one in closes] == (
+    assert [(entry["gateId"], entry["state"], entry.get("answeredBy", "")) for entry in closes] == (
         [(gate_id, state, by)] if state != "cancelled" else []
     )
     if waiting.kind == "approval" and state != "cancelled":
         decision = {"edited": "edit", "rejected": "reject", "expired": "reject"}.get(case, "approve")
         answers = [event for event in events if event["type"] == "approval.answer"]
-        assert [(one["decision"], one.get("by", "")) for one in answers] == [(decision, by)]
+        assert [(entry["decision"], entry.get("by", "")) for entry in answers] == [(decision, by)]
         assert sum(world.runs.values()) == (0 if case in NOT_RUN else 1)
     ends = [event["type"] for event in events if event["type"] in TERMINAL]
     assert ends == ["run.cancel" if state == "cancelled" else "run.complete"]
@@ -231,30 +233,30 @@ async def check(waiting: Waiting, world: World, events: list[Event], by: str, *,
 
 
 @pytest.mark.parametrize(("kind", "case", "how"), ROWS)
-async def test_what_people_do_to_a_gate_is_decided_once(
+async def test_any_action_on_a_gate_leaves_one_decision(
     kind: str, case: str, how: str, serve: Serve, tmp_path: Path
 ) -> None:
     expires_ms = EXPIRES_MS[how]
     if case == "expired":
         (tmp_path / "approvals.yaml").write_text(f"answerTimeoutMs: {expires_ms}\n")
     async with serve(keys=KEYS, park_after_s=PARKING[how], **LISTED) as suite:
-        world, parked = set_up(suite, kind, expires_ms if case == "expired" else 100_000), Parked()
+        world, parked = set_up_gate(suite, kind, expires_ms if case == "expired" else 100_000), ParkingCounter()
         async with reading_run(suite.client) as (gate, _, run):
             waiting = await make_waiting(suite.address, kind, gate, tmp_path)
             if how == "parked":
                 await parked.wait()
             by = await CASES[case](waiting)
-        await check(waiting, world, await run, by, case=case)
+        await check_decision(waiting, world, await run, by, case=case)
         assert await waiting.answer("dan", request_id="late") in ("duplicate", "expired", "unmatched")
 
 
 @pytest.mark.parametrize("how", PARKING)
 @pytest.mark.parametrize("kind", TOOLS)
-async def test_a_run_that_another_replica_takes_over_is_decided_once(
+async def test_two_answers_after_a_takeover_leave_one_decision(
     kind: str, how: str, serve: Serve, tmp_path: Path
 ) -> None:
     async with serve(keys=KEYS, park_after_s=PARKING[how], **LISTED) as suite, two_replicas(suite) as (a, b):
-        world, parked = set_up(suite, kind), Parked()
+        world, parked = set_up_gate(suite, kind), ParkingCounter()
         async with killing_owner(suite, a) as (place, _):
             if how == "parked":
                 await parked.wait()
@@ -262,16 +264,16 @@ async def test_a_run_that_another_replica_takes_over_is_decided_once(
         if kind != "question":
             assert await waiting.answer("ada") == "PERMISSION_DENIED"
         by = await answer_twice(waiting)
-        await check(waiting, world, await read_as(b.address, "ada", place[0]), by)
+        await check_decision(waiting, world, await read_as(b.address, "ada", place[0]), by)
 
 
 async def follow_and_answer(
     suite: Suite, client: Client, kind: str, folder: Path, run_id: str, payload: str = "", *, is_parked: bool = False
 ) -> list[Event]:
-    """Follow a run, a new one or the one of this id, and answer its gate, always with the same request; when the run is
-    parked, if it is to be."""
+    """Read a new run, or the run with this id, and answer its gate, always with the same request id; with `is_parked`,
+    wait until the run is parked first."""
     events: list[Event] = []
-    parked = Parked()
+    parked = ParkingCounter()
     async with asyncio.TaskGroup() as group:
         stream = client.attach(run_id, 0) if run_id else client.ask("hello", agent_key="react")
         with suppress(HeadraceError):
@@ -287,52 +289,54 @@ async def follow_and_answer(
     return events
 
 
-async def dying_owners(
+async def each_death_of_an_owner(
     suite: Suite, kind: str, folder: Path, payload: str = "", *, calls: int = 1, is_parked: bool = False
 ) -> AsyncGenerator[tuple[World, list[Event]]]:
-    """Runs whose owners die at each line of the log in turn, as readers have them of the next owner, who is there yet;
-    the first one dies nowhere, and says how many lines such a run has."""
+    """Yield runs whose owners die at each line of the log in turn, as read from the next owner, which is still running.
+    The first run is not killed, and shows how many lines such a run has."""
     await suite.stop()
-    crashes, appends, at = Crashes(suite), 1, 0
-    while at < appends:
-        world = set_up(suite, kind, calls=calls)
-        crashes.kill_at(at or -1)
+    crashes, appends, line_number = Crashes(suite), 1, 0
+    while line_number < appends:
+        world = set_up_gate(suite, kind, calls=calls)
+        crashes.kill_at(line_number or -1)
         async with restart(suite), as_user(suite.address, "ada") as ada:
             events = await follow_and_answer(suite, ada, kind, folder, "", payload, is_parked=is_parked)
             run_id = run_of(events)
-            if not at:
+            if not line_number:
                 appends = crashes.appends[run_id]
                 yield world, events
         crashes.kill_at(-1)
-        if at:
+        if line_number:
             assert events[-1]["type"] not in TERMINAL
             async with restart(suite), as_user(suite.address, "ada") as ada:
                 yield world, await follow_and_answer(suite, ada, kind, folder, run_id, payload)
-        at += 1
+        line_number += 1
 
 
 @pytest.mark.parametrize(("kind", "how"), check_each(((kind, how) for how in PARKING for kind in TOOLS), each=4))
-async def test_an_owner_that_dies_at_any_line_leaves_one_decision(
+async def test_an_owner_killed_at_any_line_leaves_one_decision(
     kind: str, how: str, serve: Serve, tmp_path: Path
 ) -> None:
     async with serve(keys=KEYS, park_after_s=PARKING[how], **LISTED) as suite:
-        async for world, whole in dying_owners(suite, kind, tmp_path, is_parked=how == "parked"):
+        async for world, whole in each_death_of_an_owner(suite, kind, tmp_path, is_parked=how == "parked"):
             gate_id = next(event["gateId"] for event in whole if event["type"] == "gate.open")
             waiting = Waiting(suite.address, kind, (whole[-1]["runId"], gate_id), tmp_path)
-            assert await waiting.answer(AUTHORS[kind], request_id="r1") == "accepted", "the decision, repeated"
-            await check(waiting, world, whole, AUTHORS[kind])
+            assert await waiting.answer(AUTHORS[kind], request_id="r1") == "accepted", (
+                "a repetition gets the decision again"
+            )
+            await check_decision(waiting, world, whole, AUTHORS[kind])
 
 
 @pytest.mark.parametrize("scope", ["run", pytest.param("chat", marks=pytest.mark.nightly)])
-async def test_an_owner_that_dies_at_any_line_leaves_a_grant_that_is_asked_for_once(
+async def test_an_owner_killed_at_any_line_leaves_one_grant_that_covers_the_next_call(
     scope: str, serve: Serve, tmp_path: Path
 ) -> None:
-    """The second call is covered by what the first one's approval grants: it has its effect once, unasked."""
+    """The grant of the first call's approval covers the second call, which runs once without asking."""
     payload = json.dumps({"decision": "approve", "grant": scope})
     async with serve(keys=KEYS, **LISTED) as suite:
-        async for world, events in dying_owners(suite, "approval", tmp_path, payload, calls=2):
+        async for world, events in each_death_of_an_owner(suite, "approval", tmp_path, payload, calls=2):
             assert events[-1]["type"] == "run.complete"
-            told = Counter(event["type"] for event in events)
-            once = ("gate.open", "request.submit", "grant.make", "grant.use", "approval.answer")
-            assert [told[kind] for kind in once] == [1] * 5
+            counts = Counter(event["type"] for event in events)
+            expected_once = ("gate.open", "request.submit", "grant.make", "grant.use", "approval.answer")
+            assert [counts[kind] for kind in expected_once] == [1] * 5
             assert sorted(world.runs.values()) == [1, 1]

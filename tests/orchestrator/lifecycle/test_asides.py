@@ -1,4 +1,4 @@
-"""What a model is asked beside the turns: a title after the first run; with agentKey `auto`, which agent takes it."""
+"""Model calls next to the turns: a title after the first run, and the choice of an agent for agentKey `auto`."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ async def test_a_model_writes_a_title_once_after_the_first_run(serve: Serve) -> 
         assert request.messages[1].content[0].text == QUESTION
 
 
-async def test_a_title_that_a_person_has_given_stays(serve: Serve) -> None:
+async def test_a_title_given_by_a_person_is_not_replaced(serve: Serve) -> None:
     async with serve(ANSWER, chatTitle="model") as suite:
         barrier = asyncio.Barrier(2)
         suite.llm.aside["title"] = [barrier, *content("Mill wheels"), *finish()]
@@ -43,7 +43,7 @@ async def test_a_title_that_a_person_has_given_stays(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("answer", [[Overloaded("no")], content("word " * 40) + finish(), content(" ") + finish()])
-async def test_what_fails_leaves_the_first_words(serve: Serve, answer: list[Step]) -> None:
+async def test_a_failed_or_unusable_title_leaves_the_first_words(serve: Serve, answer: list[Step]) -> None:
     async with serve(ANSWER, ANSWER, chatTitle="model") as suite:
         suite.llm.aside["title"] = answer
         chat_id = get_chat_id(await ask(suite, message=QUESTION))
@@ -54,7 +54,7 @@ async def test_what_fails_leaves_the_first_words(serve: Serve, answer: list[Step
         assert await get_title(suite, chat_id) == QUESTION
 
 
-async def test_no_model_is_asked_unless_the_agent_says_so(serve: Serve) -> None:
+async def test_no_title_is_requested_unless_the_agent_enables_it(serve: Serve) -> None:
     async with serve(ANSWER) as suite:
         suite.llm.aside["title"] = content("Mill wheels") + finish()
         chat_id = get_chat_id(await ask(suite, message=QUESTION))
@@ -79,21 +79,23 @@ async def test_no_model_is_asked_unless_the_agent_says_so(serve: Serve) -> None:
         ("Sure!\n\nThe wheel turns against the stream because the water drives its lower half, as you can see.", ""),
     ],
 )
-def test_a_title_is_read_without_what_is_around_it(answer: str, title: str) -> None:
+def test_a_title_is_read_without_quotes_and_markup(answer: str, title: str) -> None:
     assert read_title(answer) == title
 
 
-def started(events: list[Event]) -> str:
+def get_agent_key(events: list[Event]) -> str:
     return only(events, "run.start")["agentKey"]
 
 
-@pytest.mark.parametrize("said", ["react", " `React`.\n", "**agentKey:** react", "I choose react, because it looks."])
-async def test_the_model_picks_by_description(serve: Serve, said: str) -> None:
+@pytest.mark.parametrize(
+    "router_answer", ["react", " `React`.\n", "**agentKey:** react", "I choose react, because it looks."]
+)
+async def test_the_router_picks_an_agent_by_description(serve: Serve, router_answer: str) -> None:
     async with serve(ANSWER, description="Looks things up") as suite:
-        suite.llm.aside["router"] = content(*said) + finish()
+        suite.llm.aside["router"] = content(*router_answer) + finish()
         events = await suite.ask("where is it?", agent="auto")
         (request,) = suite.llm.aside_requests
-    assert started(events) == "react"
+    assert get_agent_key(events) == "react"
     assert "- react: Looks things up" in request.messages[0].content[0].text
     assert request.messages[1].content[0].text == "where is it?"
     assert (events[-1]["usage"]["modelCalls"], events[-1]["usage"]["inputTokens"]) == (2, 20)
@@ -104,17 +106,17 @@ async def test_the_model_picks_by_description(serve: Serve, said: str) -> None:
     [content("Either one.") + finish(), content("react or oneshot") + finish(), [Overloaded("busy")]],
     ids=["odd", "both", "away"],
 )
-async def test_without_a_usable_answer_the_default_agent_takes_it(serve: Serve, answer: list[Step]) -> None:
+async def test_without_a_usable_router_answer_the_default_agent_runs(serve: Serve, answer: list[Step]) -> None:
     async with serve(ANSWER) as suite:
         suite.llm.aside["router"] = answer
         events = await suite.ask(agent="auto")
-    assert started(events) == "oneshot"
+    assert get_agent_key(events) == "oneshot"
     assert only(events, "run.notice")["code"] == "AGENT_NOT_PICKED"
     assert events[-1]["type"] == "run.complete"
 
 
 @pytest.mark.parametrize(("limit_usd", "sent"), [(0.0001, []), (0.01, [1000]), (9.0, [8000])])
-async def test_the_router_is_asked_within_the_lowest_limit_of_those_it_may_pick(
+async def test_the_router_call_stays_within_the_lowest_budget_of_its_candidates(
     serve: Serve, limit_usd: float, sent: list[int]
 ) -> None:
     async with serve(ANSWER, budget={"maxCostUsd": limit_usd}) as suite:
@@ -124,20 +126,20 @@ async def test_the_router_is_asked_within_the_lowest_limit_of_those_it_may_pick(
         suite.llm.aside["router"] = content("react") + finish()
         events = await suite.ask(agent="auto")
         assert [request.max_tokens for request in suite.llm.aside_requests] == sent
-    assert started(events) == ("react" if sent else "oneshot")
+    assert get_agent_key(events) == ("react" if sent else "oneshot")
 
 
-async def test_hidden_agents_are_left_out_and_one_alone_is_not_asked_for(serve: Serve) -> None:
+async def test_the_router_omits_hidden_agents_and_is_not_asked_for_a_single_candidate(serve: Serve) -> None:
     async with serve(ANSWER, tags=["hidden"]) as suite:
         suite.llm.aside["router"] = content("react") + finish()
         events = await suite.ask(agent="auto")
         assert suite.llm.aside_requests == []
-        assert started(events) == "oneshot"
+        assert get_agent_key(events) == "oneshot"
         write_agent(suite.config.config_dir, "other", ONESHOT | {"description": "another"})
         await until(lambda: suite.client.agents("another"))
         events = await suite.ask(agent="auto")
         assert "react" not in suite.llm.aside_requests[0].messages[0].content[0].text
-        assert started(events) == "oneshot", "what was said is no candidate"
+        assert get_agent_key(events) == "oneshot", "the router's answer is not a candidate"
 
 
 async def test_a_repeated_query_asks_the_router_once(serve: Serve) -> None:
@@ -150,6 +152,6 @@ async def test_a_repeated_query_asks_the_router_once(serve: Serve) -> None:
             await wait_until(lambda: suite.llm.requests)
             second = group.create_task(suite.ask(agent="auto", chat_id=chat_id, request_id="r"))
         assert len(suite.llm.aside_requests) == 1
-        third = await ask_for(suite.client, agent_key="auto", chat_id=chat_id, request_id="r")  # it has ended
+        third = await ask_for(suite.client, agent_key="auto", chat_id=chat_id, request_id="r")  # The run has ended.
         assert len(suite.llm.aside_requests) == 1
     assert first.result()[-1]["runId"] == second.result()[-1]["runId"] == third[-1]["runId"]

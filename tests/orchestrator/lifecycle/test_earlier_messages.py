@@ -1,4 +1,4 @@
-"""Queries that bring another program's conversation along, and copies of queries, which miss no field."""
+"""Queries that bring the conversation of another program, and copies of queries, which miss no field."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from services.orchestrator.lifecycle.queries import (
 from tests.support.orchestrator import Serve, call, content, finish
 
 CALL = {"id": "x-1", "name": "locate", "arguments": '{"who":"me"}'}
-ASKED: Any = [
+MESSAGES: Any = [
     {"role": "system", "content": "Speak French."},
     {"role": "user", "content": "Where am I?"},
     {"role": "assistant", "tool_calls": [CALL]},
@@ -25,9 +25,9 @@ ASKED: Any = [
 ]
 
 
-async def test_the_model_sees_each_message_in_its_role_and_so_do_later_runs(serve: Serve) -> None:
+async def test_the_model_gets_each_history_message_in_its_role_in_this_and_later_runs(serve: Serve) -> None:
     async with serve(content("Warm.") + finish("stop"), content("Yes.") + finish("stop")) as suite:
-        await suite.ask("How warm?", history=ASKED)
+        await suite.ask("How warm?", history=MESSAGES)
         await suite.ask("Sure?", chat_id=suite.chat_id)
         first, second = suite.llm.requests
     assert [message.role for message in first.messages] == ["system", "user", "assistant", "tool", "user"]
@@ -40,13 +40,13 @@ async def test_the_model_sees_each_message_in_its_role_and_so_do_later_runs(serv
     assert second.messages[0] == first.messages[0]
 
 
-async def test_a_run_goes_on_behind_its_progress_and_its_own_calls_have_other_ids(serve: Serve) -> None:
+async def test_a_run_continues_after_its_progress_and_its_own_calls_get_new_ids(serve: Serve) -> None:
     again = call("look", call_id="x-1")
     async with serve(again + finish("tool_calls"), content("Lyon.") + finish("stop")) as suite:
-        await suite.ask("Where am I?", progress=ASKED[2:])
+        await suite.ask("Where am I?", progress=MESSAGES[2:])
         first, second = suite.llm.requests
     assert [message.role for message in first.messages] == ["user", "assistant", "tool"]
-    ids = [one.id for message in second.messages for one in message.tool_calls]
+    ids = [tool_call.id for message in second.messages for tool_call in message.tool_calls]
     assert (len(ids), ids[0]) == (2, "x-1")
     assert ids[1] != "x-1"
 
@@ -58,8 +58,8 @@ RESULT = {"role": "tool", "tool_call_id": "x-1", "content": "Lyon"}
     ("fields", "place"),
     [
         ({"history": [RESULT]}, "history[0].toolCallId"),
-        ({"history": [*ASKED, RESULT]}, "history[4].toolCallId"),
-        ({"history": ASKED, "progress": [RESULT]}, "progress[0].toolCallId"),
+        ({"history": [*MESSAGES, RESULT]}, "history[4].toolCallId"),
+        ({"history": MESSAGES, "progress": [RESULT]}, "progress[0].toolCallId"),
         ({"history": [{"role": "tool", "content": "a"}]}, "history[0].toolCallId"),
         ({"history": [{"role": "user", "content": "a", "tool_call_id": "b"}]}, "history[0].toolCallId"),
         ({"history": [{"role": "user", "tool_calls": [CALL]}]}, "history[0].toolCalls"),
@@ -70,7 +70,9 @@ RESULT = {"role": "tool", "tool_call_id": "x-1", "content": "Lyon"}
         ({"history": [{"role": "assistant", "tool_calls": [CALL] * 128}] * 79}, "history"),
     ],
 )
-async def test_what_no_model_could_have_had_is_refused_by_its_field(serve: Serve, fields: Any, place: str) -> None:
+async def test_messages_that_no_model_could_have_had_are_refused_with_their_field(
+    serve: Serve, fields: Any, place: str
+) -> None:
     async with serve() as suite:
         with pytest.raises(InvalidRequest) as caught:
             await suite.ask("hi", **fields)
@@ -82,7 +84,7 @@ EVENT_FIELDS = agent_pb2.RequestQuery.DESCRIPTOR.fields_by_name
 
 
 def set_field(message: Any, field: FieldDescriptor) -> None:
-    """Give a field a value that is not its default."""
+    """Set a field to a value that is not its default."""
     value = getattr(message, field.name)
     if field.is_repeated:
         value.add()
@@ -94,8 +96,8 @@ def set_field(message: Any, field: FieldDescriptor) -> None:
         value.SetInParent()
 
 
-def whole_query() -> agent_pb2.QueryRequest:
-    """A query with all fields."""
+def make_full_query() -> agent_pb2.QueryRequest:
+    """Return a query with all fields set."""
     query = agent_pb2.QueryRequest()
     for field in QUERY_FIELDS.values():
         set_field(query, field)
@@ -103,8 +105,8 @@ def whole_query() -> agent_pb2.QueryRequest:
     return query
 
 
-def test_readers_are_told_every_field_that_the_event_has() -> None:
-    query = whole_query()
+def test_the_query_event_has_every_field_of_the_query() -> None:
+    query = make_full_query()
     event = query_event(query, "ada")
     assert [field.name for field, _ in event.ListFields()] == [field.name for field in EVENT_FIELDS.values()]
     assert event.by == "ada"
@@ -112,14 +114,14 @@ def test_readers_are_told_every_field_that_the_event_has() -> None:
         assert getattr(event, name) == getattr(query, name)
 
 
-def test_what_a_query_leaves_out_its_event_leaves_out() -> None:
+def test_the_query_event_omits_fields_that_the_query_omits() -> None:
     event = query_event(agent_pb2.QueryRequest(message="hi", agent_key=""), "ada")
     assert [field.name for field, _ in event.ListFields()] == ["message", "agent_key", "by"]
 
 
-def test_each_field_of_a_query_is_decided_for_messages_that_were_not_heard() -> None:
+def test_every_query_field_is_copied_or_left_out_when_a_steer_becomes_a_query() -> None:
     assert {*STEER_FIELDS, *STEER_OWN_FIELDS, *STEER_LEFT_OUT} == set(QUERY_FIELDS)
-    query = whole_query()
+    query = make_full_query()
     steer = steer_query(query, "s1", "and more")
     assert {field.name for field, _ in steer.ListFields()} == STEER_FIELDS | STEER_OWN_FIELDS
     assert all(getattr(steer, name) == getattr(query, name) for name in STEER_FIELDS)

@@ -1,4 +1,4 @@
-"""Every run has one end, the same for its readers and in the log, whatever memory does and whenever callers leave."""
+"""Every run has one end, the same for readers and in the log, whatever memory refuses and whenever callers leave."""
 
 import asyncio
 import gc
@@ -48,12 +48,12 @@ MODES: dict[str, tuple[str, list[list[Step]], dict[str, Any]]] = {
 
 
 def refuse_all(kind: str, error: Exception) -> Refusal:
-    """As often as it is tried."""
+    """Refuse every append of this kind of line."""
     return Refusal(kind, *[error] * 1000)
 
 
 @pytest.mark.parametrize("case", MODES)
-async def test_the_log_tells_what_was_streamed(serve: Serve, case: str) -> None:
+async def test_the_log_folds_to_what_was_streamed(serve: Serve, case: str) -> None:
     agent, turns, changes = MODES[case]
     async with serve(*turns, **changes) as suite:
         live = await suite.ask(agent=agent)
@@ -62,15 +62,15 @@ async def test_the_log_tells_what_was_streamed(serve: Serve, case: str) -> None:
     assert len({event["seq"] for event in history}) == len(history)
 
 
-async def test_a_slow_model_and_a_run_out_of_time_are_told_apart(serve: Serve) -> None:
+async def test_a_stalled_model_and_a_run_out_of_time_have_different_errors(serve: Serve) -> None:
     async with serve([*content("Hel"), 3600.0], budget={"modelTimeoutMs": 150}) as suite:
         assert (await suite.ask())[-1]["error"]["code"] == "STREAM_STALLED"
     async with serve([*content("Hel"), 3600.0], budget={"timeoutMs": 150}) as suite:
         assert (await suite.ask())[-1]["error"]["code"] == "BUDGET_EXCEEDED"
-        assert suite.llm.open == 0, "the provider is free"
+        assert suite.llm.open == 0, "the provider's stream is closed"
 
 
-async def test_a_model_that_goes_on_speaking_is_not_slow_however_long_it_speaks(serve: Serve) -> None:
+async def test_a_model_that_keeps_streaming_does_not_time_out(serve: Serve) -> None:
     spoken = [step for word in range(8) for step in (*content(f"{word} "), 0.25)]
     async with serve([*spoken, *finish()], budget={"modelTimeoutMs": 1000}) as suite:
         end = (await suite.ask())[-1]
@@ -78,25 +78,23 @@ async def test_a_model_that_goes_on_speaking_is_not_slow_however_long_it_speaks(
 
 
 @pytest.mark.parametrize("error", [ValueError("a bug in memory"), TimeoutError()])
-async def test_an_end_that_memory_does_not_take_is_not_told_and_harms_no_other_run(
-    serve: Serve, error: Exception
-) -> None:
+async def test_an_end_that_memory_refuses_is_not_sent_and_harms_no_other_run(serve: Serve, error: Exception) -> None:
     async with serve(ANSWER) as suite:
         suite.memory.before = refuse_all("run", error)
-        assert not TERMINAL & {event["type"] for event in await cut(suite)}
+        assert not TERMINAL & {event["type"] for event in await ask_until_cut(suite)}
         suite.memory.before = pass_on
         suite.chat_id = CHAT
         assert (await suite.ask(agent="oneshot"))[-1]["type"] == "run.complete"
 
 
-async def test_an_end_waits_for_a_memory_that_comes_back(serve: Serve) -> None:
+async def test_an_end_is_retried_until_memory_is_back(serve: Serve) -> None:
     refuse_twice = Refusal("run", *[ProviderUnavailable("not now")] * 2)
     async with serve(ANSWER, before_append=refuse_twice) as suite:
         assert (await suite.ask(agent="oneshot"))[-1]["type"] == "run.complete"
         await wait_for_ends(suite)
 
 
-async def test_an_append_that_memory_refuses_for_the_moment_is_sent_again(serve: Serve) -> None:
+async def test_an_append_that_memory_refuses_temporarily_is_retried(serve: Serve) -> None:
     refused: Counter[str] = Counter()
 
     async def refuse_twice(request: memory_pb2.AppendRequest) -> None:
@@ -111,7 +109,7 @@ async def test_an_append_that_memory_refuses_for_the_moment_is_sent_again(serve:
         assert fold(await read_recorded(suite, suite.run_ids[0])) == fold(live)
 
 
-async def test_a_run_whose_appends_are_refused_for_long_says_so(serve: Serve) -> None:
+async def test_a_run_whose_appends_stay_refused_ends_overloaded(serve: Serve) -> None:
     refuse = Refusal("step", *[Overloaded("the disk is behind")] * 4)
     async with serve(LOOK, ANSWER, before_append=refuse) as suite:
         live = await suite.ask()
@@ -120,7 +118,7 @@ async def test_a_run_whose_appends_are_refused_for_long_says_so(serve: Serve) ->
         assert (await suite.ask("again"))[-1]["type"] == "run.complete"
 
 
-async def test_a_commit_whose_answer_was_lost_is_there_once(serve: Serve) -> None:
+async def test_a_commit_whose_reply_was_lost_is_in_the_log_once(serve: Serve) -> None:
     lost: set[str] = set()
 
     async def lose(request: memory_pb2.AppendRequest) -> None:
@@ -136,7 +134,7 @@ async def test_a_commit_whose_answer_was_lost_is_there_once(serve: Serve) -> Non
 
 
 @pytest.mark.parametrize("moment", ["step", "event", "run"])
-async def test_cancels_in_the_middle_of_a_commit_give_one_end(serve: Serve, moment: str) -> None:
+async def test_cancels_during_a_commit_give_one_end(serve: Serve, moment: str) -> None:
     reached = asyncio.Event()
 
     async def hold(request: memory_pb2.AppendRequest) -> None:
@@ -158,7 +156,7 @@ async def test_cancels_in_the_middle_of_a_commit_give_one_end(serve: Serve, mome
         assert (await suite.ask("again"))[-1]["type"] == "run.complete"
 
 
-async def test_a_queued_run_can_be_cancelled_while_the_first_goes_on(serve: Serve) -> None:
+async def test_a_queued_run_can_be_cancelled_while_the_first_is_running(serve: Serve) -> None:
     go_on = asyncio.Barrier(2)
     async with serve([*content("Hel"), go_on, *ANSWER], ANSWER) as suite:
         first = asyncio.create_task(suite.ask(agent="oneshot", chat_id=CHAT))
@@ -174,7 +172,7 @@ async def test_a_queued_run_can_be_cancelled_while_the_first_goes_on(serve: Serv
 
 
 @pytest.mark.parametrize(("on_disconnect", "end"), [("continue", "run.complete"), ("cancel", "run.cancel")])
-async def test_a_caller_that_leaves_before_its_query_is_stored_leaves_no_run_without_end(
+async def test_a_run_whose_caller_leaves_before_the_query_is_stored_still_ends(
     serve: Serve, on_disconnect: str, end: str
 ) -> None:
     storing, stored = asyncio.Event(), asyncio.Event()
@@ -204,33 +202,33 @@ async def test_a_caller_that_leaves_before_its_query_is_stored_leaves_no_run_wit
         assert [event["type"] for event in chat if event["type"] in TERMINAL] == [end]
 
 
-async def refusals(suite: Suite, count: int, **fields: Any) -> Counter[str]:
-    """What `count` queries at the same moment come to: their errors by name, or "accepted"."""
-    found: Counter[str] = Counter()
+async def count_outcomes(suite: Suite, count: int, **fields: Any) -> Counter[str]:
+    """Send `count` queries at the same moment; count their outcomes: errors by name, or "accepted"."""
+    outcomes: Counter[str] = Counter()
 
     async def one(number: int) -> None:
         try:
             async with suite.client.ask("hi", agent_key="oneshot", on_disconnect="cancel", **fields) as deltas:
                 await anext(deltas)
-                found["accepted"] += 1
+                outcomes["accepted"] += 1
                 await asyncio.sleep(0.3)
         except HeadraceError as error:
-            found[type(error).__name__] += 1
+            outcomes[type(error).__name__] += 1
 
     await asyncio.gather(*map(one, range(count)))
-    return found
+    return outcomes
 
 
-async def test_limits_hold_for_queries_of_one_moment(serve: Serve) -> None:
+async def test_limits_apply_to_simultaneous_queries(serve: Serve) -> None:
     async with serve([*content("Hel"), 3600.0], runs_max=20) as suite:
-        assert await refusals(suite, 12, chat_id=CHAT) == {"accepted": 9, QueueFull.__name__: 3}
+        assert await count_outcomes(suite, 12, chat_id=CHAT) == {"accepted": 9, QueueFull.__name__: 3}
         await wait_for_ends(suite)
-        assert await refusals(suite, 3, chat_id=CHAT, when_busy="reject") == {"accepted": 1, ChatBusy.__name__: 2}
+        assert await count_outcomes(suite, 3, chat_id=CHAT, when_busy="reject") == {"accepted": 1, ChatBusy.__name__: 2}
         await wait_for_ends(suite)
-        assert await refusals(suite, 23) == {"accepted": 20, Overloaded.__name__: 3}
+        assert await count_outcomes(suite, 23) == {"accepted": 20, Overloaded.__name__: 3}
 
 
-async def test_repetitions_of_one_moment_are_one_run(serve: Serve) -> None:
+async def test_simultaneous_repetitions_of_a_query_are_one_run(serve: Serve) -> None:
     async with serve([*content("Hel"), 0.2, *ANSWER]) as suite:
         asking = [ask_for(suite.client, agent_key="oneshot", chat_id=CHAT, request_id="r") for _ in range(12)]
         for events in await asyncio.gather(*asking):
@@ -239,7 +237,7 @@ async def test_repetitions_of_one_moment_are_one_run(serve: Serve) -> None:
         assert len(suite.llm.requests) == 1
 
 
-async def test_interrupts_of_one_moment_leave_the_last_one(serve: Serve) -> None:
+async def test_of_simultaneous_interrupting_queries_one_completes(serve: Serve) -> None:
     async with serve([*content("Hel"), 3600.0], [*content("Hel"), 0.3, *ANSWER]) as suite:
         first = asyncio.create_task(suite.ask(agent="oneshot", chat_id=CHAT))
         await wait_until(lambda: suite.llm.open)
@@ -248,17 +246,17 @@ async def test_interrupts_of_one_moment_leave_the_last_one(serve: Serve) -> None
     assert sorted(ends) == ["run.cancel"] * 3 + ["run.complete"]
 
 
-async def test_a_repetition_interrupts_nothing(serve: Serve) -> None:
+async def test_a_repeated_query_interrupts_nothing(serve: Serve) -> None:
     async with serve(ANSWER, [*content("Hel"), 0.5, *ANSWER]) as suite:
-        ended = await suite.ask(agent="oneshot", chat_id=CHAT, request_id="r")
-        going = asyncio.create_task(suite.ask(agent="oneshot", chat_id=CHAT))
+        first_run = await suite.ask(agent="oneshot", chat_id=CHAT, request_id="r")
+        running = asyncio.create_task(suite.ask(agent="oneshot", chat_id=CHAT))
         await wait_until(lambda: suite.llm.open)
-        again = await ask_for(suite.client, chat_id=CHAT, request_id="r", when_busy="interrupt")
-        assert fold(again) == fold(ended)
-        assert (await going)[-1]["type"] == "run.complete"
+        repeated = await ask_for(suite.client, chat_id=CHAT, request_id="r", when_busy="interrupt")
+        assert fold(repeated) == fold(first_run)
+        assert (await running)[-1]["type"] == "run.complete"
 
 
-async def test_a_model_that_was_not_asked_is_not_counted(serve: Serve) -> None:
+async def test_a_model_call_that_was_not_made_is_not_counted(serve: Serve) -> None:
     async with serve(ANSWER) as suite:
         suite.memory.context_error = ProviderUnavailable("not now")
         events = await suite.ask()
@@ -282,12 +280,12 @@ async def test_attaching_to_a_live_run_at_every_seq_gives_the_same_result(serve:
             assert fold(live[:seq] + await reader) == fold(live)
 
 
-async def test_stopping_lets_readers_go_though_memory_is_stuck(serve: Serve) -> None:
+async def test_stopping_disconnects_readers_even_if_memory_hangs(serve: Serve) -> None:
     async def stick(request: memory_pb2.AppendRequest) -> None:
         await asyncio.sleep(3600)
 
     async with serve([*content("Hel"), 3600.0]) as suite:
-        asking = [asyncio.create_task(cut(suite)) for _ in range(2)]
+        asking = [asyncio.create_task(ask_until_cut(suite)) for _ in range(2)]
         await wait_until(lambda: suite.llm.open)
         await asyncio.sleep(0.1)
         suite.memory.before = stick
@@ -299,54 +297,61 @@ async def test_stopping_lets_readers_go_though_memory_is_stuck(serve: Serve) -> 
 
 async def test_stopping_leaves_running_and_queued_runs_to_the_next_process(serve: Serve) -> None:
     async with serve([*content("Hel"), 3600.0], ANSWER) as suite:
-        asking = [asyncio.create_task(cut(suite)) for _ in range(2)]
+        asking = [asyncio.create_task(ask_until_cut(suite)) for _ in range(2)]
         await wait_until(lambda: suite.llm.open)
         await asyncio.sleep(0.1)
         await suite.stop()
-        before = await asyncio.gather(*asking)
+        runs_before = await asyncio.gather(*asking)
         runs = await unfinished_runs(suite)
         assert [(run.owner, run.lease_expires_at) for run in runs] == [("127.0.0.1:0", 0)] * 2
         async with restart(suite) as client:
-            for seen in before:
-                assert not TERMINAL & {event["type"] for event in seen}
-                rest = await read(client, seen[-1]["runId"], seen[-1]["seq"])
-                reset = {"type": "attempt.reset", "seq": 1_000_001, "runId": seen[-1]["runId"], "reason": "HANDED_OVER"}
-                assert rest[0] == rest[0] | reset
-                assert {*rest[0]} == {*reset, "timestamp", "fromSeq"}
-                assert rest[0]["fromSeq"] in (2, 3), "that of its run.start"
-                blocks = fold(rest)["blocks"].values()
-                assert [block["text"] for block in blocks] == ["All good."], "live, or whole where it has ended already"
-                assert rest[-1]["type"] == "run.complete"
+            for events_before in runs_before:
+                assert not TERMINAL & {event["type"] for event in events_before}
+                events_after = await read(client, events_before[-1]["runId"], events_before[-1]["seq"])
+                reset = {
+                    "type": "attempt.reset",
+                    "seq": 1_000_001,
+                    "runId": events_before[-1]["runId"],
+                    "reason": "HANDED_OVER",
+                }
+                assert events_after[0] == events_after[0] | reset
+                assert {*events_after[0]} == {*reset, "timestamp", "fromSeq"}
+                assert events_after[0]["fromSeq"] in (2, 3), "the seq of its run.start"
+                blocks = fold(events_after)["blocks"].values()
+                assert [block["text"] for block in blocks] == ["All good."], (
+                    "read live, or from the log if the run has ended already"
+                )
+                assert events_after[-1]["type"] == "run.complete"
 
 
-async def cut(suite: Suite, agent: str = "oneshot", chat_id: str = CHAT) -> list[Event]:
-    """What is seen of a run until its stream ends, and its id at the end."""
-    seen = await ask_for(suite.client, "hi", agent_key=agent, chat_id=chat_id)
+async def ask_until_cut(suite: Suite, agent: str = "oneshot", chat_id: str = CHAT) -> list[Event]:
+    """Ask, and read until the stream ends; the last event gets the run's id."""
+    events = await ask_for(suite.client, "hi", agent_key=agent, chat_id=chat_id)
     runs = await unfinished_runs(suite)
-    run_id = next((event["runId"] for event in seen if "runId" in event), runs[-1].run_id)
-    return [*seen[:-1], seen[-1] | {"runId": run_id}]
+    run_id = next((event["runId"] for event in events if "runId" in event), runs[-1].run_id)
+    return [*events[:-1], events[-1] | {"runId": run_id}]
 
 
 async def leave_unfinished(suite: Suite, chat_id: str) -> str:
-    """A run whose end memory has refused."""
+    """Leave a run whose end memory has refused; return its id."""
     suite.memory.before = refuse_all("run", ValueError("a bug in memory"))
-    seen = await cut(suite, "react", chat_id)
+    events = await ask_until_cut(suite, "react", chat_id)
     suite.memory.before, suite.chat_id = pass_on, chat_id
-    return seen[-1]["runId"]
+    return events[-1]["runId"]
 
 
-async def test_attaching_to_a_run_that_nobody_runs_ends_it(serve: Serve) -> None:
+async def test_attaching_to_a_run_without_owner_ends_it(serve: Serve) -> None:
     async with serve(LOOK, ANSWER) as suite:
         run_id = await leave_unfinished(suite, CHAT)
         for last_seq in (0, 5, 40):
-            rest = await read(suite.client, run_id, last_seq)
-            assert [event["type"] for event in rest[-2:]] == ["attempt.reset", "run.error"]
-            assert [event["seq"] for event in rest[-2:]] == [1_000_001, 1_000_002]
-        assert fold(rest)["end"] == fold(await read_recorded(suite, run_id))["end"]
+            events = await read(suite.client, run_id, last_seq)
+            assert [event["type"] for event in events[-2:]] == ["attempt.reset", "run.error"]
+            assert [event["seq"] for event in events[-2:]] == [1_000_001, 1_000_002]
+        assert fold(events)["end"] == fold(await read_recorded(suite, run_id))["end"]
         assert (await suite.ask("again"))[-1]["type"] == "run.complete"
 
 
-async def test_a_run_whose_log_took_no_end_gets_one_without_a_reader(serve: Serve) -> None:
+async def test_a_run_whose_end_was_refused_gets_one_without_a_reader(serve: Serve) -> None:
     async with serve(LOOK, ANSWER) as suite, replica(suite, "later") as later:
         await suite.stop()
         suite.client = later.client
@@ -355,7 +360,7 @@ async def test_a_run_whose_log_took_no_end_gets_one_without_a_reader(serve: Serv
         assert (await read(suite.client, run_id))[-1]["error"]["code"] == "INTERNAL"
 
 
-async def test_the_times_of_a_run_are_its_own(serve: Serve) -> None:
+async def test_a_runs_updated_at_is_the_time_of_its_last_event(serve: Serve) -> None:
     async with serve(ANSWER) as suite:
         await suite.ask(agent="oneshot")
         await asyncio.sleep(0.05)
@@ -369,7 +374,7 @@ TURNS = reasoning("hm") + call("look", '{"at":1}') + finish("tool_calls"), answe
 
 
 def count_objects() -> int:
-    return sum(isinstance(one, Run | Scope | Answer) for one in gc.get_objects())
+    return sum(isinstance(candidate, Run | Scope | Answer) for candidate in gc.get_objects())
 
 
 async def test_ended_runs_are_freed_without_a_collection(serve: Serve) -> None:

@@ -1,4 +1,4 @@
-"""Who follows a run live, who attaches at any cursor and who reads it in its chat's history knows each field of it."""
+"""Live readers, readers that attach at any seq, and readers of the chat's history get every field of a run's events."""
 
 import asyncio
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from headrace.v1 import agent_pb2
 from tests.support.orchestrator import Serve, Suite, as_json, read, submits, tool
-from tests.support.orchestrator.crashes import changes_of
+from tests.support.orchestrator.crashes import with_tools
 from tests.support.orchestrator.recorded_runs import RUNS, World
 from tests.support.orchestrator.runs import read_recorded, wait_for_ends
 from tests.support.orchestrator.steps import Step, call, content, finish, reasoning
@@ -23,24 +23,24 @@ LISTED = {"toolConfig": {"backends": ["look", "fails"], "frontends": ["confirm",
 LOCATE = agent_pb2.ClientTool(name="locate", description="Finds out where one is.")
 
 
-def ask_for(name: str, arguments: str) -> list[Step]:
+def call_in_turn(name: str, arguments: str) -> list[Step]:
     return reasoning("so") + call(name, arguments) + finish("tool_calls")
 
 
 CALLS = {
-    "a form": ask_for("confirm", '{"q": 1}'),
-    "a form without more": ask_for("bare", ""),
-    "a function of the caller": ask_for("locate", '{"of":"me"}'),
-    "an action": ask_for("paint", '{"n": 1.50}'),
-    "an action that is refused": ask_for("paint", "{}"),
-    "an action of a template": ask_for("paint", '{"n":"{{look.saw}}"}'),
-    "an unknown tool": ask_for("nobody", '{"n":1}'),
-    "a tool without arguments": ask_for("look", ""),
-    "a tool of a template": ask_for("look", '{"at":"{{look.saw}}"}'),
-    "a tool of a template without a value": ask_for("look", '{"at":"{{look.other}}"}'),
-    "a tool of text in braces": ask_for("look", '{"at":"{{ user }}"}'),
-    "arguments that are a list": ask_for("look", "[1]"),
-    "arguments that break off": ask_for("look", '{"at":'),
+    "a form": call_in_turn("confirm", '{"q": 1}'),
+    "a form without more": call_in_turn("bare", ""),
+    "a function of the caller": call_in_turn("locate", '{"of":"me"}'),
+    "an action": call_in_turn("paint", '{"n": 1.50}'),
+    "an action that is refused": call_in_turn("paint", "{}"),
+    "an action of a template": call_in_turn("paint", '{"n":"{{look.saw}}"}'),
+    "an unknown tool": call_in_turn("nobody", '{"n":1}'),
+    "a tool without arguments": call_in_turn("look", ""),
+    "a tool of a template": call_in_turn("look", '{"at":"{{look.saw}}"}'),
+    "a tool of a template without a value": call_in_turn("look", '{"at":"{{look.other}}"}'),
+    "a tool of text in braces": call_in_turn("look", '{"at":"{{ user }}"}'),
+    "arguments that are a list": call_in_turn("look", "[1]"),
+    "arguments that break off": call_in_turn("look", '{"at":'),
 }
 
 
@@ -49,7 +49,7 @@ async def answer_form(suite: Suite, event: Event) -> None:
 
 
 async def follow_at_each_cursor(suite: Suite, message: str, **fields: Any) -> tuple[list[Event], list[list[Event]]]:
-    """The events of a live reader, and for each of them what a reader gets who attaches after it."""
+    """Return the events of a live reader, and for each of them those of a reader that attaches after it."""
     live: list[Event] = []
     async with suite.client.ask(message, **fields) as deltas, asyncio.TaskGroup() as group:
         readers: list[asyncio.Task[list[Event]]] = []
@@ -64,8 +64,8 @@ async def follow_at_each_cursor(suite: Suite, message: str, **fields: Any) -> tu
             if event.get("toolType") == "frontend":
                 group.create_task(answer_form(suite, event))
     suite.chat_id = next(event["chatId"] for event in live if event["type"] == "request.query")
-    started = next(at for at, event in enumerate(live) if event["type"] == "run.start")
-    return live, [[*live[: started + 1 + at], *task.result()] for at, task in enumerate(readers)]
+    start_position = next(position for position, event in enumerate(live) if event["type"] == "run.start")
+    return live, [[*live[: start_position + 1 + position], *task.result()] for position, task in enumerate(readers)]
 
 
 async def check_readers(suite: Suite, **fields: Any) -> None:
@@ -76,20 +76,20 @@ async def check_readers(suite: Suite, **fields: Any) -> None:
         assert fold_fields(events) == expected
     await wait_for_ends(suite)
     assert fold_fields(await read_recorded(suite, run_id)) == expected
-    for at, event in enumerate(live[:-1]):
-        assert fold_fields([*live[: at + 1], *await read(suite.client, run_id, event["seq"])]) == expected
+    for position, event in enumerate(live[:-1]):
+        assert fold_fields([*live[: position + 1], *await read(suite.client, run_id, event["seq"])]) == expected
 
 
 @pytest.mark.parametrize("name", RUNS)
-async def test_a_run_is_whole_for_each_reader(serve: Serve, name: str) -> None:
+async def test_every_reader_of_a_run_gets_every_field(serve: Serve, name: str) -> None:
     agent, play, changes = RUNS[name]
-    async with serve(**changes_of(changes)) as suite:
+    async with serve(**with_tools(changes)) as suite:
         World(suite, play)
         await check_readers(suite, agent_key=agent)
 
 
 @pytest.mark.parametrize("name", CALLS)
-async def test_a_call_is_whole_for_each_reader(serve: Serve, name: str) -> None:
+async def test_every_reader_of_a_call_gets_every_field(serve: Serve, name: str) -> None:
     async with serve(**LISTED) as suite:
         World(suite, [call("look", '{"at":1}', call_id="call_0"), CALLS[name], content("Done.")])
         suite.tools.tools += TOOLS
@@ -101,6 +101,6 @@ def list_fields(kind: str, *parts: str) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", sorted(BLOCKS))
-def test_a_snapshot_has_a_field_for_each_that_the_events_of_its_block_have(kind: str) -> None:
+def test_a_snapshot_has_every_field_of_its_blocks_events(kind: str) -> None:
     pieces = {"delta", "chunk_index"}
     assert list_fields(kind, "start", "delta", "args", "end") - pieces <= list_fields(kind, "snapshot")

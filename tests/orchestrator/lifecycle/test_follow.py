@@ -1,4 +1,4 @@
-"""A chat is followed over all its runs: each event once, in order, from any cursor, whatever dies meanwhile."""
+"""Following a chat gives every event of all its runs once, in order, from any cursor, whatever process dies."""
 
 import asyncio
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ CALLS = [call_tool("look", '{"at": 1}'), ANSWER]
 
 
 class Follower:
-    """Reads a chat until so many runs have ended, in a task of its own."""
+    """Reads a chat in a task of its own until this number of runs have ended."""
 
     def __init__(self, client: Client, chat_id: str, *, runs: int, cursor: str = "") -> None:
         self.deltas: list[agent_pb2.FollowDelta] = []
@@ -49,7 +49,7 @@ def split_runs(events: list[Event]) -> Iterator[list[Event]]:
             run = []
 
 
-async def test_runs_are_followed_in_order_those_that_are_there_and_those_that_come(serve: Serve) -> None:
+async def test_a_follower_gets_past_and_new_runs_in_order(serve: Serve) -> None:
     async with serve(*CALLS, *CALLS, *CALLS) as suite:
         first = await suite.ask("one")
         follower = Follower(suite.client, suite.chat_id, runs=3)
@@ -59,32 +59,32 @@ async def test_runs_are_followed_in_order_those_that_are_there_and_those_that_co
         assert [delta.run_id for delta in follower.deltas if delta.delta.HasField("run_complete")] == suite.run_ids
 
 
-async def test_a_reader_that_comes_back_with_any_cursor_gets_each_later_event_once(serve: Serve) -> None:
+async def test_following_from_any_cursor_gives_each_later_event_once(serve: Serve) -> None:
     async with serve(*CALLS, *CALLS) as suite:
         await suite.ask("one")
         follower = Follower(suite.client, suite.chat_id, runs=2)
         await suite.ask("two")
         whole = await follower.end()
         for index, delta in enumerate(follower.deltas[:-1]):
-            left = 2 - sum(event["type"] in TERMINAL for event in whole[: index + 1])
-            rest = await Follower(suite.client, suite.chat_id, runs=left, cursor=delta.cursor).end()
-            again = list(split_runs([*whole[: index + 1], *rest]))
-            assert [fold(run) for run in again] == [fold(run) for run in split_runs(whole)]
+            runs_left = 2 - sum(event["type"] in TERMINAL for event in whole[: index + 1])
+            later_events = await Follower(suite.client, suite.chat_id, runs=runs_left, cursor=delta.cursor).end()
+            runs_again = list(split_runs([*whole[: index + 1], *later_events]))
+            assert [fold(run) for run in runs_again] == [fold(run) for run in split_runs(whole)]
 
 
 async def test_a_live_run_is_followed_from_the_cursor_of_the_history(serve: Serve) -> None:
     async with serve(ANSWER, [*content("Hel"), 0.2, *content("lo"), *finish()]) as suite:
         await suite.ask("one")
-        seen = await ask_until(suite.client, "content.delta", agent_key="react", chat_id=suite.chat_id)
+        events_before = await ask_until(suite.client, "content.delta", agent_key="react", chat_id=suite.chat_id)
         history = await suite.client.chat(suite.chat_id)
         follower = Follower(suite.client, suite.chat_id, runs=1, cursor=history.cursor)
         whole = [*map(as_json, history.events), *await follower.end()]
         runs = list(split_runs(whole))
-        assert run_of(runs[1]) == run_of(seen)
+        assert run_of(runs[1]) == run_of(events_before)
         assert [block["text"] for block in fold(runs[1])["blocks"].values()] == ["Hello"]
 
 
-async def test_a_follower_at_another_replica_sees_the_owners_runs(serve: Serve) -> None:
+async def test_a_follower_at_another_replica_gets_the_owners_runs(serve: Serve) -> None:
     async with serve(ANSWER, ANSWER) as suite, two_replicas(suite) as (a, b):
         first = await ask_until(a.client, "run.complete", agent_key="react", chat_id=CHAT)
         follower = Follower(b.client, CHAT, runs=2)
@@ -92,26 +92,26 @@ async def test_a_follower_at_another_replica_sees_the_owners_runs(serve: Serve) 
         assert list(map(fold, split_runs(await follower.end()))) == [fold(first), fold(second)]
 
 
-async def test_a_run_whose_owner_dies_is_followed_to_its_end_by_the_next_one(serve: Serve) -> None:
+async def test_a_run_is_followed_to_its_end_after_its_owner_dies(serve: Serve) -> None:
     async with serve(ANSWER, [*content("Hel"), 3600.0], ANSWER, ANSWER) as suite:
         crashes = Crashes(suite)
         await suite.ask("one")
         follower = Follower(suite.client, suite.chat_id, runs=2)
-        seen = await ask_until(suite.client, "content.delta", agent_key="react", chat_id=suite.chat_id)
+        events_before = await ask_until(suite.client, "content.delta", agent_key="react", chat_id=suite.chat_id)
         await wait_until(lambda: any(event["type"] == "content.delta" for event in follower.events[5:]))
-        crashes.kill(run_of(seen))
+        crashes.kill(run_of(events_before))
         await suite.stop()
         async with restart(suite) as client:
             cursor = follower.deltas[-1].cursor
-            rest = await Follower(client, suite.chat_id, runs=1, cursor=cursor).end()
-            runs = list(split_runs([*follower.events, *rest]))
+            later_events = await Follower(client, suite.chat_id, runs=1, cursor=cursor).end()
+            runs = list(split_runs([*follower.events, *later_events]))
             seqs = [event["seq"] for event in runs[1]]
             assert seqs == sorted(set(seqs))
             assert runs[1][-1]["type"] == "run.complete"
 
 
 @pytest.mark.parametrize("cursor", ["x", "1", "1.-2", "1.2.3", "١.٢", f"{10**18}.1"])
-async def test_a_cursor_that_is_none_is_refused(serve: Serve, cursor: str) -> None:
+async def test_an_invalid_cursor_is_refused(serve: Serve, cursor: str) -> None:
     async with serve(ANSWER) as suite:
         await suite.ask()
         with pytest.raises(InvalidRequest, match="cursor: must be of an event of this chat"):
@@ -132,14 +132,14 @@ async def test_a_cursor_beyond_the_chats_last_line_is_refused(serve: Serve) -> N
             await Follower(suite.client, suite.chat_id, runs=1, cursor="1000.1").end()
 
 
-async def test_a_chat_that_does_not_exist_is_not_followed(serve: Serve) -> None:
+async def test_following_an_unknown_chat_is_not_found(serve: Serve) -> None:
     async with serve() as suite:
         with pytest.raises(NotFound, match=f"chat {CHAT} does not exist"):
             await Follower(suite.client, CHAT, runs=1).end()
 
 
-@pytest.mark.parametrize(("kind", "left"), [("query", ["one", "three"]), ("step", ["one", "two", "three"])])
-async def test_what_a_revert_has_left_is_followed(serve: Serve, kind: str, left: list[str]) -> None:
+@pytest.mark.parametrize(("kind", "messages"), [("query", ["one", "three"]), ("step", ["one", "two", "three"])])
+async def test_a_follower_gets_the_runs_that_a_revert_has_kept(serve: Serve, kind: str, messages: list[str]) -> None:
     async with serve(ANSWER, ANSWER, ANSWER) as suite:
         await suite.ask("one")
         await suite.ask("two")
@@ -149,4 +149,4 @@ async def test_what_a_revert_has_left_is_followed(serve: Serve, kind: str, left:
         followed = await Follower(suite.client, suite.chat_id, runs=2).end()
         history = (await suite.client.chat(suite.chat_id)).events
         assert followed == [as_json(event) for event in history]
-        assert [event["message"] for event in followed if event["type"] == "request.query"] == left
+        assert [event["message"] for event in followed if event["type"] == "request.query"] == messages

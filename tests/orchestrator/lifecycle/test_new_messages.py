@@ -1,4 +1,4 @@
-"""A chat that is asked something new: its runs go on, are cancelled or taken back; reverted runs are gone."""
+"""A new query to a busy chat lets its runs continue, cancels them or rolls them back; reverted runs are not found."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -26,22 +26,24 @@ from tests.support.orchestrator import (
 from tests.support.orchestrator.answerers import KEYS, LISTED, as_user, asking, offer
 from tests.support.orchestrator.crashes import Crashes
 from tests.support.orchestrator.events import read_until, run_of
-from tests.support.orchestrator.gate_runs import Asked, reading_run, waiting_run
+from tests.support.orchestrator.gate_runs import GateFollower, reading_run, waiting_run
 from tests.support.orchestrator.steps import ANSWER, Step, answer, call_tool, content
 from tests.support.waiting import wait_until
 
 HANGING: list[Step] = [*content("Hel"), 3600.0]
 
 
-def said(suite: Suite, number: int = -1) -> list[str]:
-    """The texts of a request, without its system message."""
+def read_texts(suite: Suite, number: int = -1) -> list[str]:
+    """Return the texts of a request."""
     messages = list(suite.llm.requests[number].messages)
     return ["".join(part.text for part in message.content) for message in messages]
 
 
 @asynccontextmanager
-async def hanging(suite: Suite, message: str, until: str = "content.delta") -> AsyncGenerator[list[dict[str, Any]]]:
-    """A run of the suite's chat that has got so far; its events, all of them after the block."""
+async def reading_until(
+    suite: Suite, message: str, until: str = "content.delta"
+) -> AsyncGenerator[list[dict[str, Any]]]:
+    """Start a run in the suite's chat and read it up to this event; after the block the events are complete."""
     async with suite.client.ask(message, agent_key="react", chat_id=suite.chat_id) as deltas:
         events = await read_until(deltas, until)
         yield events
@@ -49,74 +51,74 @@ async def hanging(suite: Suite, message: str, until: str = "content.delta") -> A
 
 
 @pytest.mark.parametrize(("turn", "until"), [(HANGING, "content.delta"), (call_tool("slow"), "tool.output")])
-async def test_the_running_run_is_taken_back(serve: Serve, turn: list[Step], until: str) -> None:
+async def test_rollback_removes_the_running_run_from_the_context(serve: Serve, turn: list[Step], until: str) -> None:
     async with serve(ANSWER, turn, ANSWER) as suite:
         await suite.ask("one")
-        async with hanging(suite, "wrong", until) as cancelled:
+        async with reading_until(suite, "wrong", until) as cancelled:
             events = await suite.ask("right", when_busy="rollback")
         assert cancelled[-1]["type"] == "run.cancel"
         assert events[-1]["type"] == "run.complete"
-        assert said(suite) == ["one", "All good.", "right"]
+        assert read_texts(suite) == ["one", "All good.", "right"]
         await suite.ask("and now?")
-        assert said(suite) == ["one", "All good.", "right", "All good.", "and now?"]
+        assert read_texts(suite) == ["one", "All good.", "right", "All good.", "and now?"]
         assert_paired(suite.llm.requests[-1])
-        shown = [as_json(event) for event in (await suite.client.chat(suite.chat_id)).events]
-        asked = [event["message"] for event in shown if event["type"] == "request.query"]
-        assert asked == ["one", "wrong", "right", "and now?"]
-        assert "run.cancel" in types(shown)
+        history = [as_json(event) for event in (await suite.client.chat(suite.chat_id)).events]
+        messages = [event["message"] for event in history if event["type"] == "request.query"]
+        assert messages == ["one", "wrong", "right", "and now?"]
+        assert "run.cancel" in types(history)
 
 
-async def test_those_that_wait_are_taken_back_too(serve: Serve) -> None:
+async def test_rollback_removes_queued_runs_too(serve: Serve) -> None:
     async with serve(ANSWER, HANGING, ANSWER) as suite:
         await suite.ask("one")
-        async with hanging(suite, "wrong"):
+        async with reading_until(suite, "wrong"):
             waiting = asyncio.create_task(suite.ask("wrong too"))
             await asyncio.sleep(0.1)
             events = await suite.ask("right", when_busy="rollback")
             assert (await waiting)[-1]["type"] == "run.cancel"
         assert events[-1]["type"] == "run.complete"
-        assert said(suite) == ["one", "All good.", "right"]
+        assert read_texts(suite) == ["one", "All good.", "right"]
 
 
-async def test_one_rollback_after_another(serve: Serve) -> None:
+async def test_a_second_rollback_removes_the_first_ones_run(serve: Serve) -> None:
     async with serve(ANSWER, HANGING, HANGING, ANSWER) as suite:
         await suite.ask("one")
-        async with hanging(suite, "wrong"):
+        async with reading_until(suite, "wrong"):
             second = asyncio.create_task(suite.ask("wrong again", when_busy="rollback"))
             await wait_until(lambda: len(suite.llm.requests) >= 3)
             await suite.ask("right", when_busy="rollback")
             assert (await second)[-1]["type"] == "run.cancel"
-        assert said(suite) == ["one", "All good.", "right"]
+        assert read_texts(suite) == ["one", "All good.", "right"]
 
 
-async def test_rollbacks_that_follow_at_once(serve: Serve) -> None:
+async def test_of_simultaneous_rollbacks_none_leaves_the_rolled_back_run(serve: Serve) -> None:
     async with serve(ANSWER, HANGING, ANSWER) as suite:
         await suite.ask("one")
-        async with hanging(suite, "wrong"):
-            asked = [asyncio.create_task(suite.ask(f"no {n}", when_busy="rollback")) for n in range(5)]
+        async with reading_until(suite, "wrong"):
+            rollbacks = [asyncio.create_task(suite.ask(f"no {n}", when_busy="rollback")) for n in range(5)]
             await asyncio.sleep(0)
             await suite.ask("right", when_busy="rollback")
-            await asyncio.wait(asked)
-        assert said(suite)[:2] == ["one", "All good."]
-        assert "wrong" not in said(suite)
+            await asyncio.wait(rollbacks)
+        assert read_texts(suite)[:2] == ["one", "All good."]
+        assert "wrong" not in read_texts(suite)
         await suite.ask("and now?")
-        assert "wrong" not in said(suite)
+        assert "wrong" not in read_texts(suite)
         assert_paired(suite.llm.requests[-1])
 
 
-async def test_a_chat_that_is_not_busy_has_nothing_to_take_back(serve: Serve) -> None:
+async def test_rollback_in_an_idle_chat_removes_nothing(serve: Serve) -> None:
     async with serve(ANSWER) as suite:
         await suite.ask("one")
         await suite.ask("two", when_busy="rollback")
-    assert said(suite) == ["one", "All good.", "two"]
+    assert read_texts(suite) == ["one", "All good.", "two"]
 
 
-async def test_an_interrupted_run_stays_in_the_view(serve: Serve) -> None:
+async def test_an_interrupted_run_stays_in_the_context(serve: Serve) -> None:
     async with serve(ANSWER, HANGING, ANSWER) as suite:
         await suite.ask("one")
-        async with hanging(suite, "two"):
+        async with reading_until(suite, "two"):
             await suite.ask("three", when_busy="interrupt")
-    assert said(suite) == ["one", "All good.", "two", "Hel", "three"]
+    assert read_texts(suite) == ["one", "All good.", "two", "Hel", "three"]
 
 
 async def test_a_reverted_run_is_not_found(serve: Serve) -> None:
@@ -124,24 +126,26 @@ async def test_a_reverted_run_is_not_found(serve: Serve) -> None:
         run_id = run_of(await suite.ask(record=True))
         assert await suite.client.cassette(run_id)
         await suite.client.revert(suite.chat_id, 0)
-        for refused in (
+        for attempt in (
             read(suite.client, run_id),
             suite.client.steer(run_id, "go on"),
             suite.client.cancel(run_id),
             suite.client.cassette(run_id),
         ):
             with pytest.raises(NotFound, match="reverted"):
-                await refused
+                await attempt
 
 
-def ask_anew(suite: Suite, gate: gates_pb2.Gate, **fields: Any) -> AbstractAsyncContextManager[AsyncIterator[Any]]:
+def ask_again_in_chat(
+    suite: Suite, gate: gates_pb2.Gate, **fields: Any
+) -> AbstractAsyncContextManager[AsyncIterator[Any]]:
     return suite.client.ask("and now?", agent_key="react", chat_id=gate.chat_id, **fields)
 
 
 @pytest.mark.parametrize("kind", ["approval", "form"])
-async def test_a_new_message_cancels_a_run_that_waits_where_the_agent_says_so(kind: str, serve: Serve) -> None:
+async def test_a_new_message_cancels_a_waiting_run_if_the_agent_says_so(kind: str, serve: Serve) -> None:
     async with waiting_run(serve, {}, kind, keys={}, onNewMessage="cancel") as (suite, gate, run):
-        async with ask_anew(suite, await suite.client.gate(*gate)) as deltas:
+        async with ask_again_in_chat(suite, await suite.client.gate(*gate)) as deltas:
             assert [delta async for delta in deltas][-1].HasField("run_complete")
         assert (await run)[-1]["type"] == "run.cancel"
         assert (await suite.client.gates()).gates == []
@@ -149,9 +153,11 @@ async def test_a_new_message_cancels_a_run_that_waits_where_the_agent_says_so(ki
 
 
 @pytest.mark.parametrize("kind", ["approval", "form"])
-async def test_a_new_message_answers_with_the_default_where_the_agent_says_so(kind: str, serve: Serve) -> None:
+async def test_a_new_message_answers_an_open_gate_with_its_default_if_the_agent_says_so(
+    kind: str, serve: Serve
+) -> None:
     async with waiting_run(serve, {}, kind, keys={}, onNewMessage="answer_default") as (suite, gate, run):
-        async with ask_anew(suite, await suite.client.gate(*gate)) as deltas:
+        async with ask_again_in_chat(suite, await suite.client.gate(*gate)) as deltas:
             assert [delta async for delta in deltas][-1].HasField("run_complete")
         first = await run
         assert first[-1]["type"] == "run.complete"
@@ -165,7 +171,7 @@ async def test_a_new_message_answers_with_the_default_where_the_agent_says_so(ki
         assert (await suite.client.answer_gate(*gate, '{"decision": "approve"}')).status == "expired"
 
 
-async def test_an_answer_that_is_under_way_is_not_passed_over() -> None:
+async def test_pass_over_keeps_an_answer_already_accepted() -> None:
     gates = Gates()
     gate = gates.open(agent_pb2.GateOpen(gate_id="t_1"))
     waiting = asyncio.create_task(gate.wait(100))
@@ -176,7 +182,7 @@ async def test_an_answer_that_is_under_way_is_not_passed_over() -> None:
     assert await waiting == Submission("1", "ada")
 
 
-async def test_a_gate_that_is_waited_at_later_is_passed_over_where_it_was_open_before() -> None:
+async def test_pass_over_ends_only_gates_opened_before_the_given_time() -> None:
     gates = Gates()
     for gate_id, opened_at in (("t_1", 1000), ("t_2", 3000)):
         gates.open(agent_pb2.GateOpen(gate_id=gate_id), opened_at)
@@ -187,26 +193,26 @@ async def test_a_gate_that_is_waited_at_later_is_passed_over_where_it_was_open_b
     assert await gates.get("t_2").wait(100) == Submission("1", "ada")
 
 
-async def test_what_was_passed_over_is_not_waited_for_again() -> None:
+async def test_an_ended_gate_is_not_waited_for() -> None:
     gate = Gates().open(agent_pb2.GateOpen(gate_id="t_1"))
-    gate.end()  # as the log says
+    gate.end()  # As read from the log.
     assert await gate.wait(100) is None
 
 
 @pytest.mark.parametrize(("fields", "when_busy"), [({}, None), ({"onNewMessage": "cancel"}, "enqueue")])
-async def test_a_message_waits_unless_the_agent_says_otherwise_and_where_it_says_so_itself(
+async def test_a_new_message_waits_by_default_and_with_when_busy_enqueue(
     fields: dict[str, Any], when_busy: str | None, serve: Serve
 ) -> None:
     async with waiting_run(serve, {}, "form", keys={}, **fields) as (suite, gate, run):
-        async with ask_anew(suite, await suite.client.gate(*gate), when_busy=when_busy) as deltas:
-            await anext(deltas)  # it is stored, and waits
+        async with ask_again_in_chat(suite, await suite.client.gate(*gate), when_busy=when_busy) as deltas:
+            await anext(deltas)  # The query is stored, and waits.
             assert (await suite.client.gate(*gate)).state == "open"
             await suite.client.answer_gate(*gate, "1")
             assert [delta async for delta in deltas][-1].HasField("run_complete")
         assert (await run)[-1]["type"] == "run.complete"
 
 
-async def test_a_run_whose_other_call_works_is_not_cancelled(serve: Serve) -> None:
+async def test_a_run_with_another_call_at_work_is_not_cancelled(serve: Serve) -> None:
     turn = call("act", '{"at": 1}') + call("look", '{"at": 2}', index=1, call_id="call_2") + finish("tool_calls")
     fields: dict[str, Any] = {"toolConfig": {"backends": ["act", "look"]}, "react": {"parallelToolCalls": True}}
     async with serve(turn, ANSWER, onNewMessage="cancel", **fields) as suite:
@@ -221,7 +227,7 @@ async def test_a_run_whose_other_call_works_is_not_cancelled(serve: Serve) -> No
         suite.tools.execute = execute
         async with (
             reading_run(suite.client) as (gate, _, run),
-            ask_anew(suite, await suite.client.gate(*gate)) as deltas,
+            ask_again_in_chat(suite, await suite.client.gate(*gate)) as deltas,
         ):
             await anext(deltas)
             assert (await suite.client.gate(*gate)).state == "open"
@@ -232,11 +238,11 @@ async def test_a_run_whose_other_call_works_is_not_cancelled(serve: Serve) -> No
 
 
 @pytest.mark.parametrize("when_busy", [None, "interrupt"])
-async def test_the_next_owner_cancels_what_the_one_that_was_killed_was_to(when_busy: str | None, serve: Serve) -> None:
+async def test_after_a_takeover_the_next_owner_cancels_the_waiting_run(when_busy: str | None, serve: Serve) -> None:
     fields: dict[str, Any] = LISTED | ({} if when_busy else {"onNewMessage": "cancel"})
     async with serve(asking("form"), ANSWER, keys=KEYS, **fields) as suite, two_replicas(suite) as (a, b):
         offer(suite, {}, "form")
-        crashes, asked, second = Crashes(suite), Asked(), ""
+        crashes, follower, second = Crashes(suite), GateFollower(), ""
         before = suite.memory.before
         assert before is not None
 
@@ -251,8 +257,8 @@ async def test_the_next_owner_cancels_what_the_one_that_was_killed_was_to(when_b
 
         suite.memory.before = die_at_end
         async with as_user(a.address, "ada") as ada:
-            run = asyncio.create_task(asked.follow(ada))
-            gate = await asked.gate
+            run = asyncio.create_task(follower.follow(ada))
+            gate = await follower.gate
             chat_id = (await ada.gate(*gate)).chat_id
             with suppress(HeadraceError):
                 async with ada.ask("and now?", agent_key="react", chat_id=chat_id, when_busy=when_busy) as deltas:

@@ -1,4 +1,4 @@
-"""Runs end to end through the orchestrator's RPCs, with a scripted model and scripted tools, and readers that stop."""
+"""Runs end to end through the orchestrator's RPCs, with a scripted model and tools, and readers that stop reading."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -36,7 +36,7 @@ from tests.support.timing import within
 from tests.support.waiting import until, wait_until
 
 
-async def test_deltas_pass_one_by_one_byte_for_byte(serve: Serve) -> None:
+async def test_deltas_are_forwarded_one_by_one_and_unchanged(serve: Serve) -> None:
     odd = ["\n\n", " ", "ha", "lf", "é", "\u2028", "</think>"]
     async with serve(reasoning("hm", "\n") + content(*odd) + finish()) as suite:
         events = await suite.ask(agent="oneshot")
@@ -58,7 +58,7 @@ async def test_react_calls_a_tool_and_answers_from_its_result(serve: Serve) -> N
     assert second.messages[-2].reasoning_content == "hm"
 
 
-async def test_between_two_turns_the_request_only_grows(serve: Serve) -> None:
+async def test_each_turns_request_extends_the_previous_one(serve: Serve) -> None:
     turn = reasoning("hm") + call("look") + finish("tool_calls")
     async with serve(turn, reasoning("x") + call("look", '{"b":2}') + finish("tool_calls"), ANSWER) as suite:
         await suite.ask()
@@ -74,9 +74,9 @@ async def test_only_the_first_of_several_calls_runs_and_every_call_is_answered(s
         assert len(suite.tools.requests) == 1
         assert suite.llm.requests[0].parallel_tool_calls is False
         assert_paired(suite.llm.requests[1])
-    ran = dict(results(events))
-    assert ran.pop('seen {"n":1}') is True
-    assert [('"executed":false' in text, ok) for text, ok in ran.items()] == [(True, False)]
+    results_by_text = dict(results(events))
+    assert results_by_text.pop('seen {"n":1}') is True
+    assert [('"executed":false' in text, ok) for text, ok in results_by_text.items()] == [(True, False)]
 
 
 async def test_parallel_calls_run_together(serve: Serve) -> None:
@@ -101,18 +101,18 @@ async def test_ids_that_a_provider_repeats_are_made_unique(serve: Serve) -> None
     assert len(set(ids)) == 2
 
 
-async def test_the_same_call_a_third_time_is_warned_about_and_a_fourth_ends_the_loop(serve: Serve) -> None:
-    again = call_tool("look")
-    async with serve(again, again, again, again, ANSWER) as suite:
+async def test_a_third_identical_call_gets_a_warning_and_a_fourth_ends_the_loop(serve: Serve) -> None:
+    repeated_call = call_tool("look")
+    async with serve(repeated_call, repeated_call, repeated_call, repeated_call, ANSWER) as suite:
         events = await suite.ask()
         assert len(suite.tools.requests) == 3
-    told = [text for text, _ in results(events)]
-    assert ["warning" in text for text in told] == [False, False, True, False]
-    assert '"executed":false' in told[3]
+    result_texts = [text for text, _ in results(events)]
+    assert ["warning" in text for text in result_texts] == [False, False, True, False]
+    assert '"executed":false' in result_texts[3]
     assert events[-1]["finishReason"] == "stuck"
 
 
-async def test_calls_beyond_the_budget_are_answered_and_the_answer_is_asked_for(serve: Serve) -> None:
+async def test_calls_beyond_the_budget_get_a_result_and_the_model_must_answer(serve: Serve) -> None:
     async with serve(call_tool("look"), ANSWER, budget={"maxToolCalls": 0}) as suite:
         events = await suite.ask()
         await suite.ask("and now?")
@@ -122,7 +122,7 @@ async def test_calls_beyond_the_budget_are_answered_and_the_answer_is_asked_for(
     assert (events[-1]["finishReason"], events[-1]["usage"]["toolCalls"]) == ("budget", 0)
 
 
-async def test_a_required_tool_is_asked_for_twice_more(serve: Serve) -> None:
+async def test_a_missing_required_call_is_requested_twice_more(serve: Serve) -> None:
     async with serve(ANSWER, toolPolicy="REQUIRE") as suite:
         events = await suite.ask()
         assert [request.tool_choice for request in suite.llm.requests] == ["required"] * 3
@@ -153,13 +153,13 @@ async def test_a_call_cut_before_its_arguments_is_not_executed_without_them(serv
     assert ["cut at the token limit" in text for text, _ in results(events)] == [True, False]
 
 
-async def test_a_finish_that_nobody_knows_is_told_as_it_is(serve: Serve) -> None:
+async def test_an_unknown_finish_reason_is_passed_on_unchanged(serve: Serve) -> None:
     async with serve(content("four") + finish("ran_dry")) as suite:
         events = await suite.ask()
     assert events[-1]["finishReason"] == "ran_dry"
 
 
-async def test_a_turn_that_says_nothing_is_followed_by_one_for_the_answer(serve: Serve) -> None:
+async def test_an_empty_turn_is_followed_by_another_one(serve: Serve) -> None:
     async with serve(reasoning("hm") + finish(), ANSWER) as suite:
         events = await suite.ask()
     assert (events[-1]["finishReason"], events[-1]["usage"]["modelCalls"]) == ("stop", 2)
@@ -174,14 +174,14 @@ async def test_a_tool_that_ends_without_a_result_has_failed(serve: Serve) -> Non
     assert not ok
 
 
-async def test_a_tool_nobody_offered_gets_an_answer_that_names_the_tools(serve: Serve) -> None:
+async def test_a_call_of_an_unknown_tool_gets_a_result_naming_the_tools(serve: Serve) -> None:
     async with serve(call_tool("rm_rf"), ANSWER) as suite:
         events = await suite.ask()
         assert suite.tools.requests == []
     assert "look, slow" in results(events)[0][0]
 
 
-async def test_a_tools_service_that_fails_is_a_result_for_the_model(serve: Serve) -> None:
+async def test_a_failure_of_the_tools_service_is_a_result_for_the_model(serve: Serve) -> None:
     async with serve(call_tool("look"), ANSWER) as suite:
         suite.tools.error = ProviderUnavailable("not today")
         events = await suite.ask()
@@ -189,7 +189,7 @@ async def test_a_tools_service_that_fails_is_a_result_for_the_model(serve: Serve
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_an_agents_missing_tool_is_reported_and_the_run_goes_on(serve: Serve) -> None:
+async def test_an_agents_missing_tool_is_reported_and_the_run_continues(serve: Serve) -> None:
     async with serve(ANSWER, toolConfig={"backends": ["look", "gone"]}) as suite:
         events = await suite.ask()
     [(code, message)] = list_notices(events)
@@ -198,7 +198,7 @@ async def test_an_agents_missing_tool_is_reported_and_the_run_goes_on(serve: Ser
 
 
 @pytest.mark.parametrize("before", [[], content("Hel"), call("look", '{"at"')])
-async def test_an_error_of_the_model_ends_the_run_and_the_next_message_works(serve: Serve, before: Any) -> None:
+async def test_an_error_of_the_model_ends_the_run_and_the_next_query_succeeds(serve: Serve, before: Any) -> None:
     async with serve([*before, Overloaded("provider said 429")], ANSWER) as suite:
         events = await suite.ask()
         again = await suite.ask("again")
@@ -208,7 +208,7 @@ async def test_an_error_of_the_model_ends_the_run_and_the_next_message_works(ser
     assert again[-1]["type"] == "run.complete"
 
 
-async def test_a_stream_without_a_finish_was_cut(serve: Serve) -> None:
+async def test_a_model_stream_without_finish_is_an_error(serve: Serve) -> None:
     async with serve(content("Hel")) as suite:
         events = await suite.ask()
     assert events[-1]["error"]["code"] == "PROVIDER_UNAVAILABLE"
@@ -223,7 +223,7 @@ async def test_a_stream_without_a_finish_was_cut(serve: Serve) -> None:
         (call_tool("slow", '{"at":1}'), "tool.output"),
     ],
 )
-async def test_a_cancel_at_any_moment_ends_everything_and_the_chat_goes_on(
+async def test_a_cancel_at_any_moment_ends_model_and_tools_and_the_chat_stays_usable(
     serve: Serve, turn: Any, moment: str
 ) -> None:
     async with serve(turn, ANSWER) as suite:
@@ -241,7 +241,7 @@ async def test_a_cancel_at_any_moment_ends_everything_and_the_chat_goes_on(
         assert (await suite.client.cancel(events[-1]["runId"])).state == "cancelled"
 
 
-async def test_after_step_lets_the_tools_of_the_turn_finish(serve: Serve) -> None:
+async def test_a_cancel_after_step_lets_the_tools_of_the_turn_finish(serve: Serve) -> None:
     async with serve(call_tool("look"), ANSWER) as suite:
         suite.tools.delay_s = 0.2
         events = await ask(suite, ("tool.output", cancels(suite, mode="after_step")))
@@ -255,18 +255,18 @@ async def test_attaching_to_an_ended_run_folds_to_what_was_streamed(serve: Serve
         events = await suite.ask()
         run_id = suite.run_ids[0]
         for last_seq in range(len(events)):
-            rest = await read(suite.client, run_id, last_seq)
-            assert fold(events[:last_seq] + rest) == fold(events)
-            assert all(event["seq"] > last_seq for event in rest)
+            later_events = await read(suite.client, run_id, last_seq)
+            assert fold(events[:last_seq] + later_events) == fold(events)
+            assert all(event["seq"] > last_seq for event in later_events)
         with pytest.raises(OutOfRange):
             async with suite.client.attach(run_id, len(events) + 1) as deltas:
                 await anext(deltas)
 
 
-async def test_the_same_request_again_is_attached_to_its_run_while_another_one_keeps_the_chat_busy(
+async def test_a_repeated_request_attaches_to_its_run_while_the_chat_is_busy(
     serve: Serve,
 ) -> None:
-    """Found by seed 3918 of trials/simulation: what had begun and ended was told CHAT_BUSY."""
+    """Found by seed 3918 of trials/simulation: the repetition of an ended query got CHAT_BUSY."""
     async with serve(ANSWER, [*content("Hel"), 3600.0]) as suite:
         chat_id = "5f0c0000-0000-4000-8000-000000000001"
         first = await suite.ask(chat_id=chat_id, request_id="r1", agent="oneshot", when_busy="reject")
@@ -296,7 +296,7 @@ async def test_bad_queries_are_refused_before_anything_happens(serve: Serve) -> 
         assert list((await suite.client.chats()).chats) == []
 
 
-async def test_a_changed_agent_file_holds_for_the_next_run(serve: Serve) -> None:
+async def test_a_changed_agent_file_applies_to_the_next_run(serve: Serve) -> None:
     async with serve(ANSWER) as suite:
         changed = ONESHOT | {"description": "new", "plain": {"systemPrompt": "Rhyme."}}
         write_agent(suite.config.config_dir, "oneshot", changed)
@@ -315,7 +315,7 @@ async def test_agents_are_found_by_their_tags_and_listed_with_them(serve: Serve,
         }
 
 
-async def test_the_same_request_again_is_attached_to_its_run_when_its_agent_is_gone(serve: Serve) -> None:
+async def test_a_repeated_request_attaches_to_its_run_when_its_agent_is_gone(serve: Serve) -> None:
     async with serve(ANSWER) as suite:
         first = await suite.ask(request_id="r1", agent="oneshot")
         (suite.agents / "oneshot.json").unlink()
@@ -327,7 +327,7 @@ async def test_the_same_request_again_is_attached_to_its_run_when_its_agent_is_g
 
 
 TRIES = 20
-"""What there is of tools and models is relied on for two seconds, which a slow machine may take for a run."""
+"""Lists of tools and models are cached for two seconds, and a run may take longer on a slow machine."""
 
 
 def list_memory_calls(lines: list[structlog.typing.EventDict]) -> list[str]:
@@ -336,7 +336,7 @@ def list_memory_calls(lines: list[structlog.typing.EventDict]) -> list[str]:
 
 
 async def ask_until_called(suite: Suite, agent: str, expected: list[str]) -> None:
-    """Ask until a query took these calls of memory."""
+    """Ask until a query makes exactly these calls of memory."""
     calls: list[str] = []
     for _ in range(TRIES):
         with capture_logs() as lines:
@@ -348,17 +348,17 @@ async def ask_until_called(suite: Suite, agent: str, expected: list[str]) -> Non
 
 
 @pytest.mark.parametrize("agent", ["oneshot", "react"])
-async def test_a_plain_run_makes_two_calls_of_memory(serve: Serve, agent: str) -> None:
+async def test_a_plain_run_makes_two_calls_to_memory(serve: Serve, agent: str) -> None:
     async with serve(answer("Hel", "lo")) as suite:
         await suite.ask("one", agent)
         await ask_until_called(suite, agent, ["BeginRun", "Append"])
-        told = [message for message in suite.llm.requests[-1].messages if message.role != "system"]
-        texts = ["".join(part.text for part in message.content).split("\n")[0] for message in told]
+        messages = [message for message in suite.llm.requests[-1].messages if message.role != "system"]
+        texts = ["".join(part.text for part in message.content).split("\n")[0] for message in messages]
         assert texts[:3] == ["one", "Hello", "two"]
         assert texts[-1] == "two"
 
 
-async def test_a_chats_state_is_seen_though_the_work_began_without_it(serve: Serve) -> None:
+async def test_a_changed_chat_state_reaches_the_models_request(serve: Serve) -> None:
     todos = '{"todos":[{"id":"1","content":"write the paper","status":"pending"}]}'
     async with serve(answer("ok")) as suite:
         await suite.ask("one")
@@ -385,12 +385,14 @@ async def test_the_last_answer_and_the_runs_end_are_one_append(serve: Serve) -> 
 
 
 CHUNKS = [f"{number:0300}" for number in range(QUEUE_MAX * 3 // 2)]
-"""More than the queue, and what is on the way to a reader."""
+"""More deltas than fit into the queue and the connection to a reader."""
 
 
 @asynccontextmanager
-async def asking(suite: Suite, on_disconnect: str = "continue") -> AsyncGenerator[AsyncIterator[agent_pb2.AgentDelta]]:
-    """The events of a query, over a channel between services: a client's own takes megabytes ahead of its reader."""
+async def query_over_channel(
+    suite: Suite, on_disconnect: str = "continue"
+) -> AsyncGenerator[AsyncIterator[agent_pb2.AgentDelta]]:
+    """Yield a query's events over a channel between services; a client's channel buffers megabytes ahead."""
     request = agent_pb2.QueryRequest(message="hi", agent_key="oneshot", on_disconnect=on_disconnect)
     async with (
         open_channel(suite.address) as channel,
@@ -399,26 +401,28 @@ async def asking(suite: Suite, on_disconnect: str = "continue") -> AsyncGenerato
         yield events
 
 
-async def begin(events: AsyncIterator[agent_pb2.AgentDelta]) -> list[agent_pb2.AgentDelta]:
-    seen = [await anext(events) for _ in range(3)]
-    assert seen[-1].HasField("run_start")
-    return seen
+async def read_start(events: AsyncIterator[agent_pb2.AgentDelta]) -> list[agent_pb2.AgentDelta]:
+    first_events = [await anext(events) for _ in range(3)]
+    assert first_events[-1].HasField("run_start")
+    return first_events
 
 
-async def test_a_reader_that_stops_reading_holds_up_nobody_and_gets_everything(serve: Serve) -> None:
-    async with serve(answer(*CHUNKS)) as suite, asking(suite) as events:
-        seen = await begin(events)
-        quick = await read(suite.client, seen[-1].run_start.run_id)
-        assert quick[-1]["type"] == "run.complete"
-        slow = [as_json(event) for event in seen] + [as_json(event) async for event in events]
-    assert fold(slow) == fold(quick)
-    assert 10 < len(slow) < len(CHUNKS)
+async def test_a_paused_reader_blocks_nobody_and_gets_every_event(serve: Serve) -> None:
+    async with serve(answer(*CHUNKS)) as suite, query_over_channel(suite) as events:
+        first_events = await read_start(events)
+        events_of_quick_reader = await read(suite.client, first_events[-1].run_start.run_id)
+        assert events_of_quick_reader[-1]["type"] == "run.complete"
+        events_of_paused_reader = [as_json(event) for event in first_events] + [
+            as_json(event) async for event in events
+        ]
+    assert fold(events_of_paused_reader) == fold(events_of_quick_reader)
+    assert 10 < len(events_of_paused_reader) < len(CHUNKS)
 
 
-async def test_a_caller_that_stops_reading_and_leaves_ends_the_run_that_only_it_wanted(serve: Serve) -> None:
+async def test_a_paused_caller_that_leaves_cancels_its_run(serve: Serve) -> None:
     async with serve([*content(*CHUNKS), 3600.0]) as suite:
-        async with asking(suite, on_disconnect="cancel") as events:
-            run_id = (await begin(events))[-1].run_start.run_id
+        async with query_over_channel(suite, on_disconnect="cancel") as events:
+            run_id = (await read_start(events))[-1].run_start.run_id
             async with suite.client.attach(run_id) as others:
                 async for event in others:
                     if CHUNKS[-1] in event.content_delta.delta:

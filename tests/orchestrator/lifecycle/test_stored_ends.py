@@ -1,4 +1,4 @@
-"""No reader is told an end that is not stored: it would be taken back by who goes on with the run."""
+"""No reader gets an end that is not stored, since the run's next owner would take it back."""
 
 import asyncio
 import itertools
@@ -12,7 +12,7 @@ from headrace.client import Client
 from headrace.errors import HeadraceError, LogDamaged, Overloaded, ProviderUnavailable
 from headrace.v1 import memory_pb2
 from tests.support.orchestrator import Serve, Suite, as_json, read, replica
-from tests.support.orchestrator.crashes import changes_of, restart
+from tests.support.orchestrator.crashes import restart, with_tools
 from tests.support.orchestrator.events import read_until, run_of
 from tests.support.orchestrator.recorded_runs import RUNS, World
 from tests.support.orchestrator.runs import unfinished_runs
@@ -46,7 +46,7 @@ MOMENTS = {"before the effect": asks_for_tool, "at its result": has_result, "at 
 
 
 class Fault:
-    """From one append of a run on, memory takes none of it, until it is mended."""
+    """From a chosen append of a run on, memory refuses all appends until the fault is mended."""
 
     def __init__(self, suite: Suite, error: Callable[[], Exception], begins: Callable[..., bool]) -> None:
         self._it = suite
@@ -65,20 +65,20 @@ class Fault:
         self._it.memory.before = pass_on
 
 
-async def follow(client: Client, run_id: str, seen: list[Event]) -> None:
-    """Add what comes after `seen`, until the stream ends."""
-    seen += await read(client, run_id, seen[-1]["seq"] if seen else 0)
+async def follow(client: Client, run_id: str, events: list[Event]) -> None:
+    """Add the events after those in `events`, until the stream ends."""
+    events += await read(client, run_id, events[-1]["seq"] if events else 0)
 
 
-async def follow_to_end(client: Client, run_id: str, seen: list[Event]) -> None:
-    while not TERMINAL & {event["type"] for event in seen}:
+async def follow_to_end(client: Client, run_id: str, events: list[Event]) -> None:
+    while not TERMINAL & {event["type"] for event in events}:
         try:
-            await follow(client, run_id, seen)
+            await follow(client, run_id, events)
         except HeadraceError:
             await asyncio.sleep(0.05)
 
 
-# Memory is asked again for seconds where it may be back, so that each of these cases takes long.
+# Appends are retried for seconds if memory may come back, so each of these cases takes long.
 SLOW = [
     (fault, moment, how)
     for fault in ("a memory that is away", "a full disk")
@@ -88,9 +88,9 @@ QUICK = itertools.product(("a log that could not be truncated", "a bug of memory
 
 
 @pytest.mark.parametrize(("fault", "moment", "how"), check_each([*QUICK, *SLOW], each=3))
-async def test_an_end_that_readers_have_stays_the_end(serve: Serve, fault: str, moment: str, how: str) -> None:
+async def test_an_end_sent_to_readers_is_final(serve: Serve, fault: str, moment: str, how: str) -> None:
     agent, play, changes = RUNS["what is done once"]
-    async with serve(**changes_of(changes)) as suite, AsyncExitStack() as stack:
+    async with serve(**with_tools(changes)) as suite, AsyncExitStack() as stack:
         await suite.stop()
         owner = await stack.enter_async_context(replica(suite, "owner"))
         world, broken = World(suite, play), Fault(suite, FAULTS[fault], MOMENTS[moment])
@@ -103,49 +103,49 @@ async def test_an_end_that_readers_have_stays_the_end(serve: Serve, fault: str, 
                     attached.append(asyncio.create_task(follow(owner.client, delta.run_start.run_id, readers[1])))
         await asyncio.gather(*attached)
         run_id = run_of(readers[0])
-        for seen in readers:
-            assert not TERMINAL & {event["type"] for event in seen}, "this end is not stored"
+        for events in readers:
+            assert not TERMINAL & {event["type"] for event in events}, "this end is not stored"
         client = owner.client
         if how == "restarted":
             await owner.stop()
             client = await stack.enter_async_context(restart(suite))
         broken.mend()
         async with asyncio.TaskGroup() as group:
-            for seen in readers:
-                group.create_task(follow_to_end(client, run_id, seen))
+            for events in readers:
+                group.create_task(follow_to_end(client, run_id, events))
         calls, stored = len(suite.tools.requests), (await suite.client.chat(CHAT)).events
         assert fold(readers[0]) == fold(readers[1]) == fold([as_json(event) for event in stored])
         async with restart(suite, "the next") as following:
-            late: list[Event] = []
-            await follow(following, run_id, late)
-            assert fold(late) == fold(readers[0])
+            events_of_late_reader: list[Event] = []
+            await follow(following, run_id, events_of_late_reader)
+            assert fold(events_of_late_reader) == fold(readers[0])
             assert not await unfinished_runs(suite)
         assert len(suite.tools.requests) == calls
         assert (await suite.client.chat(CHAT)).events == stored
-        ended = next(event for event in readers[0] if event["type"] in TERMINAL)
-        if ended["type"] == "run.complete":
+        end_event = next(event for event in readers[0] if event["type"] in TERMINAL)
+        if end_event["type"] == "run.complete":
             assert set(world.runs.values()) == {1}
         assert set(world.runs.values()) <= {1}
 
 
-ASKS: dict[str, Callable[[Client, str], Awaitable[Any]]] = {
+RUN_CALLS: dict[str, Callable[[Client, str], Awaitable[Any]]] = {
     "attach": lambda client, run_id: follow(client, run_id, []),
     "cancel": lambda client, run_id: client.cancel(run_id),
     "submit": lambda client, run_id: client.submit(run_id, "{}", tool_id="t_1"),
 }
 
 
-@pytest.mark.parametrize("ask", ASKS)
-async def test_a_run_whose_end_a_fail_over_takes_back_is_not_said_to_be_over(serve: Serve, ask: str) -> None:
-    """Found by seed 79599 of trials/simulation: who attached was told that the run never has an end."""
+@pytest.mark.parametrize("name", RUN_CALLS)
+async def test_a_run_whose_end_a_fail_over_takes_back_is_not_reported_as_ended(serve: Serve, name: str) -> None:
+    """Found by seed 79599 of trials/simulation: a reader that attached got the error that the run never ends."""
     agent, play, changes = RUNS["what is done once"]
-    async with serve(**changes_of(changes)) as suite, replica(suite, "other") as other:
+    async with serve(**with_tools(changes)) as suite, replica(suite, "other") as other:
         World(suite, play)
-        asked = asyncio.Event()
+        may_end = asyncio.Event()
 
         async def hold_end(request: memory_pb2.AppendRequest) -> None:
             if ends_run(request):
-                await asked.wait()
+                await may_end.wait()
 
         suite.memory.before = hold_end
         async with suite.client.ask("hello", agent_key=agent, chat_id=CHAT) as deltas:
@@ -154,6 +154,6 @@ async def test_a_run_whose_end_a_fail_over_takes_back_is_not_said_to_be_over(ser
             try:
                 async with asyncio.timeout(60):
                     with pytest.raises(Overloaded, match="lost its end"):
-                        await ASKS[ask](other.client, run_id)
+                        await RUN_CALLS[name](other.client, run_id)
             finally:
-                asked.set()
+                may_end.set()

@@ -1,4 +1,4 @@
-"""Modes of an operator's own: what their code may do, and that all of it is durable."""
+"""Custom modes of an operator: what their code may do, and that every step is durable."""
 
 import json
 import uuid
@@ -14,7 +14,7 @@ from headrace.v1 import llm_pb2, tools_pb2
 from services.orchestrator.agents.mode_files import ModeFiles
 from services.runtime.files.refused_files import REFUSED_FILES, collecting_refusals
 from tests.support.orchestrator import CHAT, MODEL, Serve, Suite, as_json, ask, cancels, only, read, submit
-from tests.support.orchestrator.crashes import Crashes, check_resumed, known, restart, run_killed, run_whole
+from tests.support.orchestrator.crashes import Crashes, check_resumed, restart, run_killed, run_whole, summarise_outcome
 from tests.support.orchestrator.events import read_until, run_of
 from tests.support.orchestrator.own_agents import wait_for_owner
 from tests.support.orchestrator.plans import last_text, system, text_of
@@ -74,30 +74,30 @@ def write_mode(folder: Path, code: str, **changes: Any) -> None:
 
 
 def speak(request: llm_pb2.ChatRequest) -> list[Step]:
-    """A model that says the system message, what it was asked, and in which stage."""
+    """A model that answers with its stage and the last message, or with fixed text for the reader stage."""
     if "You read." in system(request):
         return content("read ", "it") + finish()
     return content(f"{request.stage}: ", last_text(request)) + finish()
 
 
-def text(events: list[Event]) -> str:
-    """The text of the run's answer."""
+def read_answer_text(events: list[Event]) -> str:
+    """Return the text of the run's answer."""
     answer = {event["contentId"] for event in events if event["type"] == "content.start" and event.get("isAnswer")}
     return "".join(e["delta"] for e in events if e["type"] == "content.delta" and e["contentId"] in answer)
 
 
-def error(events: list[Event]) -> dict[str, Any]:
+def read_error(events: list[Event]) -> dict[str, Any]:
     assert events[-1]["type"] == "run.error", events[-1]
     return events[-1]["error"]
 
 
-async def test_a_mode_has_the_model_tools_tasks_agents_and_a_state(serve: Serve, tmp_path: Path) -> None:
+async def test_a_mode_uses_the_model_tools_tasks_agents_and_state(serve: Serve, tmp_path: Path) -> None:
     write_mode(tmp_path, EVERYTHING)
     async with serve() as suite:
         world = World(suite, speak)
         events = await suite.ask(agent="own")
         assert events[-1]["type"] == "run.complete", events[-1]
-        assert text(events) == "custom: Now answer, for the 1. time."
+        assert read_answer_text(events) == "custom: Now answer, for the 1. time."
         assert sorted(event["description"] for event in events if event["type"] == "task.start") == ["part a", "part b"]
         assert [event["summary"] for event in events if event["type"] == "task.complete"] == ["read it"] * 2
         assert [event["ok"] for event in events if event["type"] == "subagent.end"] == [True]
@@ -106,30 +106,28 @@ async def test_a_mode_has_the_model_tools_tasks_agents_and_a_state(serve: Serve,
         assert sum(world.runs.values()) == 3
         readers = [request for request in suite.llm.requests if "You read." in system(request)]
         assert [[tool.name for tool in request.tools] for request in readers] == [["act", "call_subagent"]] * 2
-        later = await suite.ask(agent="own")
-        assert text(later) == "custom: Now answer, for the 2. time."
-        asked = [text_of(message) for message in suite.llm.requests[-1].messages]
-        assert not any('"step"' in message for message in asked)
-        # The work of the run before is hidden, as that of a plan is.
+        second_run = await suite.ask(agent="own")
+        assert read_answer_text(second_run) == "custom: Now answer, for the 2. time."
+        messages = [text_of(message) for message in suite.llm.requests[-1].messages]
+        assert not any('"step"' in message for message in messages)
+        # The steps of the previous run are hidden, like those of a plan.
         assert "Which kind?" not in [text_of(message) for message in suite.llm.requests[-5].messages][:2]
 
 
 @pytest.mark.parametrize(
     "first", ['await mode.finish("So.")', 'await mode.call_tool("look", at=1); await mode.finish("So.")']
 )
-async def test_what_a_mode_says_at_once_stands_behind_the_runs_first_events(
-    serve: Serve, tmp_path: Path, first: str
-) -> None:
+async def test_a_modes_first_output_follows_the_runs_first_events(serve: Serve, tmp_path: Path, first: str) -> None:
     write_mode(tmp_path, f"async def run(mode):\n    {first}\n")
     async with serve() as suite:
         World(suite, speak)
         events = await suite.ask(agent="own")
     assert [event["type"] for event in events[:3]] == ["request.query", "chat.start", "run.start"]
-    assert text(events) == "So."
+    assert read_answer_text(events) == "So."
 
 
 @at_places
-async def test_a_mode_killed_at_each_line_goes_on_to_the_same_end(serve: Serve, tmp_path: Path, take: Take) -> None:
+async def test_a_mode_killed_at_each_line_continues_to_the_same_end(serve: Serve, tmp_path: Path, take: Take) -> None:
     write_mode(tmp_path, EVERYTHING)
     async with serve() as suite:
         await kill_at_lines(suite, take)
@@ -137,8 +135,10 @@ async def test_a_mode_killed_at_each_line_goes_on_to_the_same_end(serve: Serve, 
 
 @pytest.mark.nightly
 @needs_postgres
-async def test_a_mode_over_postgresql_that_is_killed_goes_on_to_the_same_end(serve: Serve, tmp_path: Path) -> None:
-    """What a mode records is the same, whoever keeps it."""
+async def test_a_mode_over_postgresql_killed_at_some_lines_continues_to_the_same_end(
+    serve: Serve, tmp_path: Path
+) -> None:
+    """A mode's recording is the same in PostgreSQL as in files."""
     write_mode(tmp_path, EVERYTHING)
     with running(*FAST) as server:
         async with serve(database_url=server.url()) as suite:
@@ -148,14 +148,14 @@ async def test_a_mode_over_postgresql_that_is_killed_goes_on_to_the_same_end(ser
 async def kill_at_lines(suite: Suite, take: Take) -> None:
     await suite.stop()
     world, crashes = World(suite, speak), Crashes(suite)
-    alone, appends = await run_whole(suite, crashes, "own")
-    assert alone[-1]["type"] == "run.complete"
+    undisturbed, appends = await run_whole(suite, crashes, "own")
+    assert undisturbed[-1]["type"] == "run.complete"
     for append in take(range(1, appends), "own"):
-        seen = await run_killed(suite, crashes, "own", append=append)
-        assert seen[-1]["type"] not in TERMINAL
-        whole = await check_resumed(suite, world, seen, seqs_max=2)
-        assert known(whole) == known(alone), append
-        assert text(whole).endswith("Now answer, for the 1. time.")
+        events_before = await run_killed(suite, crashes, "own", append=append)
+        assert events_before[-1]["type"] not in TERMINAL
+        whole = await check_resumed(suite, world, events_before, seqs_max=2)
+        assert summarise_outcome(whole) == summarise_outcome(undisturbed), append
+        assert read_answer_text(whole).endswith("Now answer, for the 1. time.")
 
 
 TOGETHER = """
@@ -169,30 +169,28 @@ async def run(mode):
 """
 
 
-async def test_a_task_that_is_replayed_to_its_end_before_another_begins_is_completed_in_the_plan(
-    serve: Serve, tmp_path: Path
-) -> None:
-    asked: list[str] = []
+async def test_a_replay_completes_each_task_in_the_plan_whatever_their_order(serve: Serve, tmp_path: Path) -> None:
+    messages: list[str] = []
 
     def speak_slowly(request: llm_pb2.ChatRequest) -> list[Step]:
-        asked.append(last_text(request))
-        return [0.05 if asked[-1] == "slow" else 0.0, *speak(request)]
+        messages.append(last_text(request))
+        return [0.05 if messages[-1] == "slow" else 0.0, *speak(request)]
 
     write_mode(tmp_path, TOGETHER)
     async with serve() as suite:
         await suite.stop()
         world, crashes = World(suite, speak_slowly), Crashes(suite)
-        alone, _ = await run_whole(suite, crashes, "own")
-        assert known(alone)["plan"] == {"quick": "completed", "slow": "completed"}
-        repeated: list[tuple[int, int]] = []
+        undisturbed, _ = await run_whole(suite, crashes, "own")
+        assert summarise_outcome(undisturbed)["plan"] == {"quick": "completed", "slow": "completed"}
+        counts_by_kill: list[tuple[int, int]] = []
         for append in (8, 9, 10):
-            asked.clear()
-            seen = await run_killed(suite, crashes, "own", append=append)
-            whole = await check_resumed(suite, world, seen, seqs_max=2)
-            assert known(whole) == known(alone), append
-            repeated.append((asked.count("quick"), asked.count("slow")))
+            messages.clear()
+            events_before = await run_killed(suite, crashes, "own", append=append)
+            whole = await check_resumed(suite, world, events_before, seqs_max=2)
+            assert summarise_outcome(whole) == summarise_outcome(undisturbed), append
+            counts_by_kill.append((messages.count("quick"), messages.count("slow")))
         # The chat's next run asks both once more.
-        assert (2, 3) in repeated
+        assert (2, 3) in counts_by_kill
 
 
 DONE: list[ToolStep] = [tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=True, result="{}"))]
@@ -256,7 +254,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("case", CHANGES)
-async def test_changed_code_that_does_not_fit_ends_with_the_first_difference(
+async def test_code_that_no_longer_matches_the_recording_fails_naming_the_difference(
     serve: Serve, tmp_path: Path, case: str
 ) -> None:
     before, after, difference = CHANGES[case]
@@ -267,29 +265,29 @@ async def test_changed_code_that_does_not_fit_ends_with_the_first_difference(
         await suite.stop()
         suite.llm.reply = speak
         crashes = Crashes(suite)
-        seen = await until_slow(suite, crashes)
-        done = len(suite.llm.requests)
+        events_before = await kill_during_slow(suite, crashes)
+        requests_before = len(suite.llm.requests)
         write_mode(tmp_path, f"async def run(mode):\n    {after.strip()}\n    return 'end'\n")
         async with restart(suite) as client:
-            failure = error(await read(client, run_of(seen)))
+            failure = read_error(await read(client, run_of(events_before)))
     assert failure["code"] == "MODE_CHANGED"
     assert difference in failure["message"]
-    assert len(suite.llm.requests) == done, "nothing was guessed"
+    assert len(suite.llm.requests) == requests_before, "no model was asked after the difference"
 
 
-async def until_slow(suite: Suite, crashes: Crashes) -> list[Event]:
-    """What was seen of a run whose process dies while the tool `slow` runs."""
-    suite.tools.tools[1].effect = "read"  # the next owner calls it again, and asks nobody
-    seen: list[Event] = []
+async def kill_during_slow(suite: Suite, crashes: Crashes) -> list[Event]:
+    """Run until the tool `slow` is running, and kill the process; return the events so far."""
+    suite.tools.tools[1].effect = "read"  # The next owner repeats the call without asking.
+    events: list[Event] = []
     async with restart(suite) as client, client.ask("hello", agent_key="own", chat_id=str(uuid.uuid4())) as deltas:
-        while not seen or seen[-1].get("toolName") != "slow":
-            seen += await read_until(deltas, "tool.start")
+        while not events or events[-1].get("toolName") != "slow":
+            events += await read_until(deltas, "tool.start")
         await wait_until(lambda: suite.tools.open)
-        crashes.kill(run_of(seen))
-    return seen
+        crashes.kill(run_of(events))
+    return events
 
 
-FITTING = """
+COMPATIBLE = """
 async def run(mode):
     await mode.ask("a", tools="none")
     await mode.call_tool("slow")
@@ -297,31 +295,31 @@ async def run(mode):
 """
 
 
-async def test_a_run_goes_on_with_the_code_it_began_with_where_it_is_known_and_else_where_it_fits(
+async def test_a_run_resumes_with_the_code_it_started_with_or_with_compatible_code(
     serve: Serve, tmp_path: Path
 ) -> None:
-    write_mode(tmp_path, FITTING.format(end="'before'"))
+    write_mode(tmp_path, COMPATIBLE.format(end="'before'"))
     async with serve() as suite:
         await suite.stop()
         suite.llm.reply = speak
         crashes = Crashes(suite)
         files = ModeFiles(tmp_path / "modes")
-        seen = await until_slow(suite, crashes)
+        events_before = await kill_during_slow(suite, crashes)
         files.reload()
-        began_with = json.loads(suite.memory.versions[-1].definition)["modes"]["own"]
-        write_mode(tmp_path, FITTING.format(end="'later'"))
+        first_digest = json.loads(suite.memory.versions[-1].definition)["modes"]["own"]
+        write_mode(tmp_path, COMPATIBLE.format(end="'later'"))
         files.reload()
-        known, new = files.find("own", began_with), files.find("own", "of another process")
-        assert known is not None
-        assert new is not None
-        assert (known.digest, new.digest) == (began_with, files.digests["own"])
+        first_code, newest_code = files.find("own", first_digest), files.find("own", "of another process")
+        assert first_code is not None
+        assert newest_code is not None
+        assert (first_code.digest, newest_code.digest) == (first_digest, files.digests["own"])
         suite.tools.plays["slow"] = [DONE]
-        async with restart(suite) as client:  # another process, which has never seen the code before
-            whole = [*seen, *await read(client, run_of(seen))]
-    assert text(whole) == "later"
+        async with restart(suite) as client:  # Another process, which does not have the earlier code.
+            whole = [*events_before, *await read(client, run_of(events_before))]
+    assert read_answer_text(whole) == "later"
 
 
-async def test_a_refused_file_leaves_the_last_good_one_in_force(tmp_path: Path) -> None:
+async def test_a_refused_mode_file_leaves_the_last_good_one_in_force(tmp_path: Path) -> None:
     files = ModeFiles(tmp_path)
     path = tmp_path / "own.py"
     problems = {
@@ -363,13 +361,13 @@ async def run(mode):
 
 
 @pytest.mark.parametrize("scopes", ["ask", "ask,operate"])
-async def test_an_exception_ends_the_run_with_file_and_line_for_those_who_operate(
+async def test_an_exception_ends_the_run_and_only_operators_see_file_and_line(
     serve: Serve, tmp_path: Path, scopes: str
 ) -> None:
     write_mode(tmp_path, FAILING)
     async with serve(keys={"key": f"acme/ann staff {scopes}"}) as suite:
         suite.llm.reply = speak
-        failure = error(await suite.ask(agent="own"))
+        failure = read_error(await suite.ask(agent="own"))
     assert failure["code"] == "MODE_FAILED"
     where = {"file": "own.py", "line": "5"} if "operate" in scopes else {}
     assert failure["details"] == {"mode": "own"} | where
@@ -417,23 +415,23 @@ ENDS = {
 }
 
 
-async def test_what_a_mode_may_not_do_ends_its_run_and_says_why(serve: Serve, tmp_path: Path) -> None:
+async def test_a_mode_that_breaks_a_limit_ends_its_run_with_the_reason(serve: Serve, tmp_path: Path) -> None:
     limits = {"maxModelCalls": 3, "timeoutMs": 3000}
     write_mode(tmp_path, LIMITS, custom=SECTION | {"maxSteps": 20}, budget=limits)
     async with serve() as suite:
         suite.llm.reply = speak
         ends: dict[str, str] = {}
         for message in ENDS:
-            ends[message] = error(await suite.ask(message, agent="own"))["code"]
+            ends[message] = read_error(await suite.ask(message, agent="own"))["code"]
         assert ends == ENDS
         (suite.agents / "own.json").write_text(json.dumps(AGENT | {"key": "other", "custom": {"mode": "gone"}}))
         await wait_for_owner(suite.client, "other", "operator")
-        missing = error(await suite.ask(agent="other"))
-    assert missing["code"] == "MODE_UNAVAILABLE"
-    assert missing["message"] == "the mode 'gone' has no valid file; modes: own"
+        missing_mode_error = read_error(await suite.ask(agent="other"))
+    assert missing_mode_error["code"] == "MODE_UNAVAILABLE"
+    assert missing_mode_error["message"] == "the mode 'gone' has no valid file; modes: own"
 
 
-async def test_a_step_that_failed_fails_again_when_the_run_is_replayed(serve: Serve, tmp_path: Path) -> None:
+async def test_a_failed_step_fails_again_in_a_replay(serve: Serve, tmp_path: Path) -> None:
     code = """
 from headrace.errors import HeadraceError
 
@@ -453,14 +451,14 @@ async def run(mode):
         broken = [*content("half"), ProviderAuthentication("no key")]
         suite.llm.reply = lambda request: broken if last_text(request) == "fails" else speak(request)
         crashes = Crashes(suite)
-        seen = await until_slow(suite, crashes)
-        asked = len(suite.llm.requests)
+        events_before = await kill_during_slow(suite, crashes)
+        requests_before = len(suite.llm.requests)
         suite.tools.plays["slow"] = [DONE]
         async with restart(suite) as client:
-            whole = [*seen, *await read(client, run_of(seen))]
+            whole = [*events_before, *await read(client, run_of(events_before))]
     assert whole[-1]["type"] == "run.complete", whole[-1]
-    assert text(whole) == "work: b"
-    assert len(suite.llm.requests) == asked
+    assert read_answer_text(whole) == "work: b"
+    assert len(suite.llm.requests) == requests_before
     assert "half" not in json.dumps(fold(whole)["blocks"])
 
 
@@ -472,25 +470,25 @@ async def run(mode):
 """
 
 
-async def test_a_mode_waits_for_people_through_a_takeover_and_a_cancel_ends_it(serve: Serve, tmp_path: Path) -> None:
+async def test_a_modes_wait_for_people_survives_a_takeover_and_can_be_cancelled(serve: Serve, tmp_path: Path) -> None:
     write_mode(tmp_path, ASKING, toolConfig={"backends": ["act"], "frontends": ["ask_human"]})
     async with serve() as suite:
         await suite.stop()
         world, crashes = World(suite, speak), Crashes(suite)
         suite.tools.tools[2].approval = "ask"
         async with restart(suite) as client, client.ask("hello", agent_key="own", chat_id=CHAT) as deltas:
-            seen = await read_until(deltas, "gate.open")
-            crashes.kill(run_of(seen))
-        run_id = run_of(seen)
+            events_before = await read_until(deltas, "gate.open")
+            crashes.kill(run_of(events_before))
+        run_id = run_of(events_before)
         async with restart(suite) as client, client.attach(run_id) as deltas:
-            await submit(suite, run_id, seen[-1]["gateId"], {"answer": "blue"})
+            await submit(suite, run_id, events_before[-1]["gateId"], {"answer": "blue"})
             events = await read_until(deltas, "approval.ask")
             assert not world.runs
             await submit(suite, run_id, events[-1]["approvalId"], {"decision": "approve"})
             events += [as_json(delta) async for delta in deltas]
             assert events[-1]["type"] == "run.complete", events[-1]
-            assert "blue" in text(events)
-            assert text(events).endswith("True")
+            assert "blue" in read_answer_text(events)
+            assert read_answer_text(events).endswith("True")
             assert [*world.runs.values()] == [1]
             events = await ask(
                 suite, ("gate.open", cancels(replace(suite, client=client))), agent_key="own", chat_id=CHAT
@@ -498,7 +496,7 @@ async def test_a_mode_waits_for_people_through_a_takeover_and_a_cancel_ends_it(s
             assert events[-1]["type"] == "run.cancel"
 
 
-async def test_an_error_of_the_code_ends_its_task_as_failed(serve: Serve, tmp_path: Path) -> None:
+async def test_an_exception_within_a_task_ends_the_task_as_failed(serve: Serve, tmp_path: Path) -> None:
     code = """
 async def run(mode):
     [task] = await mode.plan(["part a"])
@@ -517,25 +515,23 @@ async def run(mode):
     assert "Which?" not in failed["error"]["message"]
     plans = [event["plan"] for event in events if event["type"] == "plan.update"]
     assert [task["status"] for task in plans[-1]] == ["failed"]
-    assert text(events) == "It goes on."
+    assert read_answer_text(events) == "It goes on."
 
 
-async def test_a_querys_tool_choice_none_holds_and_one_that_wants_a_call_is_refused(
-    serve: Serve, tmp_path: Path
-) -> None:
+async def test_a_mode_honours_tool_choice_none_and_refuses_a_required_call(serve: Serve, tmp_path: Path) -> None:
     write_mode(tmp_path, 'async def run(mode):\n    return await mode.ask("Which?")\n')
     async with serve(content("No.") + finish()) as suite:
         events = await suite.ask(agent="own", tool_choice="none")
-        assert text(events) == "No."
+        assert read_answer_text(events) == "No."
         assert [request.tool_choice for request in suite.llm.requests] == ["none"]
         await suite.ask(agent="own", tool_choice="auto")
         assert suite.llm.requests[-1].tool_choice == "auto"
         for choice in ("required", "look"):
-            failed = error(await suite.ask(agent="own", tool_choice=choice))
+            failed = read_error(await suite.ask(agent="own", tool_choice=choice))
             assert (failed["code"], "toolChoice" in failed["message"]) == ("INVALID_REQUEST", True)
 
 
-async def test_a_sub_agent_that_uses_up_its_modes_steps_fails_and_its_caller_goes_on(
+async def test_a_sub_agent_that_uses_up_its_modes_steps_fails_and_its_caller_continues(
     serve: Serve, tmp_path: Path
 ) -> None:
     steps = "async def run(mode):\n    for _ in range(9):\n        await mode.now_ms()\n"

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever mode: order, one end, paired requests, a readable log, and a chat that goes on."""
+"""Rules for every run in every mode: ordered events, one end, paired requests, a readable log, and a usable chat."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -30,26 +30,26 @@ TOOLS: dict[str, dict[str, Any]] = {
 }
 
 
-def working(request: llm_pb2.ChatRequest) -> list[Step]:
-    """A turn: the tool once, if there is one, then an answer."""
-    ordinary = [one.name for one in request.tools if not one.name.startswith("_plan_")]
-    if ordinary and request.messages[-1].role != "tool" and request.tool_choice in ("auto", "required"):
-        return [*content("Let me look."), *call(ordinary[0]), *finish("tool_calls")]
+def take_turn(request: llm_pb2.ChatRequest) -> list[Step]:
+    """Act as a model that calls the first tool once, if there is one, and then answers."""
+    tool_names = [offered.name for offered in request.tools if not offered.name.startswith("_plan_")]
+    if tool_names and request.messages[-1].role != "tool" and request.tool_choice in ("auto", "required"):
+        return [*content("Let me look."), *call(tool_names[0]), *finish("tool_calls")]
     return [*reasoning("hm"), *content("All ", "good."), *finish()]
 
 
 PLAN_EVENTS = 40
-"""Fewer in runs without a plan."""
+"""Runs without a plan have fewer events."""
 
-At: TypeAlias = Callable[[list[Event]], Awaitable[None]]
-"""What a person does when an event has come; told all so far."""
+OnEvent: TypeAlias = Callable[[list[Event]], Awaitable[None]]
+"""Called after each event with all events so far, to act as a person."""
 
 
 class Model:
-    """Works as asked; fails at one of its turns."""
+    """A scripted model that fails at one chosen turn."""
 
     def __init__(self, suite: Suite) -> None:
-        self._planning = plans.model(plans.add("one", "two"), work=working)
+        self._planning = plans.model(plans.add("one", "two"), work=take_turn)
         self.turns = 0
         self.fails_at = -1
         suite.llm.reply = self.reply
@@ -60,21 +60,21 @@ class Model:
         if self.turns == self.fails_at:
             return [*content("Ha"), Overloaded("busy")]
         is_planned = request.stage in ("plan", "execute", "summary")
-        return self._planning(request) if is_planned else working(request)
+        return self._planning(request) if is_planned else take_turn(request)
 
 
-async def nothing(_events: list[Event]) -> None:
+async def do_nothing(_events: list[Event]) -> None:
     pass
 
 
-async def run(suite: Suite, at: At = nothing, agent: str = "react") -> list[Event]:
-    """One run in a chat of its own."""
+async def run(suite: Suite, on_event: OnEvent = do_nothing, agent: str = "react") -> list[Event]:
+    """Run a query in a new chat, and check the run; return its events."""
     events: list[Event] = []
     async with suite.client.ask("hello", agent_key=agent) as deltas:
         async for delta in deltas:
             events.append(as_json(delta))
-            await at(events)
-    await in_order(suite, events)
+            await on_event(events)
+    await check_run(suite, events)
     return events
 
 
@@ -82,56 +82,56 @@ def without_time(event: Event) -> Event:
     return {name: value for name, value in event.items() if name != "timestamp"}
 
 
-async def in_order(suite: Suite, events: list[Event]) -> None:
-    """Hold a run against what must be true of every run."""
+async def check_run(suite: Suite, events: list[Event]) -> None:
+    """Check what must be true of every run."""
     check_order(events)
     assert sum(event["type"] in TERMINAL for event in events) == 1
     plans.check_pairs(suite)
     chat_id = events[0]["chatId"]
     history = [as_json(event) for event in (await suite.client.chat(chat_id)).events]
-    assert without_time(history[-1]) == without_time(events[-1]), "the log has the end as readers have it"
+    assert without_time(history[-1]) == without_time(events[-1]), "the log has the same end as the readers"
     suite.llm.requests.clear()
 
 
-async def goes_on(suite: Suite, events: list[Event]) -> None:
-    """The chat takes a message after `events`, and its model is told nothing that is open."""
+async def check_next_query(suite: Suite, events: list[Event]) -> None:
+    """Check that the chat takes another query after `events`, and that no call in its request is open."""
 
     model = suite.llm.reply
     suite.llm.reply = lambda _: answer("Next.")
     suite.chat_id = events[0]["chatId"]
-    after = await suite.ask("and now?", agent="oneshot")
+    events_after = await suite.ask("and now?", agent="oneshot")
     plans.check_pairs(suite)
-    assert after[-1]["type"] == "run.complete"
+    assert events_after[-1]["type"] == "run.complete"
     suite.llm.requests.clear()
     suite.llm.reply = model
 
 
-def table(*kinds: str, each: int = 1) -> pytest.MarkDecorator:
+def for_each_mode(*kinds: str, each: int = 1) -> pytest.MarkDecorator:
     cases = [(mode, kind) for mode in MODES for kind in kinds]
     return pytest.mark.parametrize(("mode", "kind"), check_each(cases, each=each))
 
 
 def agent(mode: str, kind: str, **changes: Any) -> dict[str, Any]:
-    """The fields of the agent, of this mode with these tools."""
+    """Return the fields of an agent with this mode and these tools."""
     given = MODES[mode] | TOOLS[kind] | changes
     return given | ({"toolPolicy": "REQUIRE"} if kind == "required" else {})
 
 
-EVERY = ("no tools", "tools", "required", "checked")
+ALL_KINDS = ("no tools", "tools", "required", "checked")
 
 
-@table(*EVERY)
-async def test_a_run_that_nothing_happens_to_is_complete(serve: Serve, mode: str, kind: str) -> None:
+@for_each_mode(*ALL_KINDS)
+async def test_an_undisturbed_run_completes(serve: Serve, mode: str, kind: str) -> None:
     async with serve(**agent(mode, kind)) as suite:
         Model(suite)
         events = await run(suite)
-        await goes_on(suite, events)
+        await check_next_query(suite, events)
     assert events[-1]["type"] == "run.complete"
     assert any(event["type"] == "tool.result" for event in events) == (kind != "no tools" or mode == "PLAN_EXECUTE")
 
 
-@table(*EVERY, each=3)
-async def test_an_error_at_any_turn(serve: Serve, mode: str, kind: str) -> None:
+@for_each_mode(*ALL_KINDS, each=3)
+async def test_a_model_error_at_any_turn_ends_the_run_in_order(serve: Serve, mode: str, kind: str) -> None:
     async with serve(**agent(mode, kind)) as suite:
         model = Model(suite)
         await run(suite)
@@ -140,11 +140,11 @@ async def test_an_error_at_any_turn(serve: Serve, mode: str, kind: str) -> None:
             model.turns = 0
             events = await run(suite)
             assert events[-1]["type"] in ("run.error", "run.complete")
-            await goes_on(suite, events)
+            await check_next_query(suite, events)
 
 
-@table(*EVERY, each=3)
-async def test_a_budget_that_ends_at_any_call(serve: Serve, mode: str, kind: str) -> None:
+@for_each_mode(*ALL_KINDS, each=3)
+async def test_a_budget_used_up_at_any_call_ends_the_run_in_order(serve: Serve, mode: str, kind: str) -> None:
     limits = range(1, 9 if mode == "PLAN_EXECUTE" else 5)
     own = {"modelConfig": MODEL, "react": {}}
     agents = {f"b{calls}": own | agent(mode, kind, budget={"maxModelCalls": calls}) for calls in limits}
@@ -152,12 +152,12 @@ async def test_a_budget_that_ends_at_any_call(serve: Serve, mode: str, kind: str
         Model(suite)
         for calls in limits:
             events = await run(suite, agent=f"b{calls}")
-            assert events[-1]["usage"]["modelCalls"] <= calls + 1, "one call is granted for the answer"
-            await goes_on(suite, events)
+            assert events[-1]["usage"]["modelCalls"] <= calls + 1, "one extra call is allowed for the answer"
+            await check_next_query(suite, events)
 
 
-@table("tools", "checked")
-async def test_a_cancel_at_any_event(serve: Serve, mode: str, kind: str) -> None:
+@for_each_mode("tools", "checked")
+async def test_a_cancel_at_any_event_ends_the_run_in_order(serve: Serve, mode: str, kind: str) -> None:
     async with serve(**agent(mode, kind)) as suite:
         Model(suite)
         count = len(await run(suite))
@@ -165,7 +165,7 @@ async def test_a_cancel_at_any_event(serve: Serve, mode: str, kind: str) -> None
         for number in range(3, count, 1 if count < PLAN_EVENTS else 4):
             events = await run(suite, partial(cancel_at, suite, number))
             assert events[-1]["type"] in ("run.cancel", "run.complete")
-            await goes_on(suite, events)
+            await check_next_query(suite, events)
 
 
 async def cancel_at(suite: Suite, number: int, events: list[Event]) -> None:
@@ -175,7 +175,7 @@ async def cancel_at(suite: Suite, number: int, events: list[Event]) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("when", ["early", "in time", "twice", "late"])
-async def test_a_submit_whenever_it_comes(serve: Serve, mode: str, when: str) -> None:
+async def test_a_submit_early_late_or_twice_gets_the_right_status(serve: Serve, mode: str, when: str) -> None:
     statuses: list[str] = []
     async with serve(**agent(mode, "a form")) as suite:
         suite.tools.tools.append(tool(FORM, "frontend", timeout_ms=100 if when == "late" else 5000))
@@ -189,7 +189,7 @@ async def test_a_submit_whenever_it_comes(serve: Serve, mode: str, when: str) ->
                     statuses.append(await submit(suite, run_of(events), event["toolId"], {"ok": 1}))
 
         events = await run(suite, person)
-        await goes_on(suite, events)
-    told = {"early": {"accepted"}, "in time": {"accepted"}, "twice": {"accepted", "duplicate"}, "late": {"expired"}}
-    assert set(statuses) == told[when]
+        await check_next_query(suite, events)
+    expected = {"early": {"accepted"}, "in time": {"accepted"}, "twice": {"accepted", "duplicate"}, "late": {"expired"}}
+    assert set(statuses) == expected[when]
     assert events[-1]["type"] == "run.complete"

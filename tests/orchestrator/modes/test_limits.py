@@ -1,4 +1,4 @@
-"""Steps or calls that are used up, or go round in circles, end with an answer, and readers are told."""
+"""Runs that use up steps or calls, or go in circles, end with an answer and a notice for readers."""
 
 from collections.abc import AsyncGenerator
 from itertools import count
@@ -19,7 +19,7 @@ SILENT = call_tool("look", '{"n":2}')
 
 
 async def read_answers(suite: Suite, run_id: str) -> list[str]:
-    """The run's answer for one who attaches later, and in history."""
+    """Return the run's answer as a late reader gets it, and as the chat's history has it."""
     async with suite.client.attach(run_id) as deltas:
         attached: list[agent_pb2.AgentDelta] = [delta async for delta in deltas]
     return [fold_events(attached).answer, fold_events((await suite.client.chat(suite.chat_id)).events).answer]
@@ -43,7 +43,7 @@ async def test_a_model_that_calls_tools_in_its_final_turn_is_asked_once_more(ser
         ({"budget": {"maxToolCalls": 1}}, "budget", "maxToolCalls"),
     ],
 )
-async def test_the_last_words_of_a_model_that_says_nothing_more_are_the_answer(
+async def test_a_limit_reached_without_an_answer_makes_the_last_text_the_answer(
     serve: Serve, changes: dict[str, Any], reason: str, limit: str
 ) -> None:
     async with serve(SPEAKING, SILENT, **changes) as suite:
@@ -56,7 +56,7 @@ async def test_the_last_words_of_a_model_that_says_nothing_more_are_the_answer(
     assert (code, limit in message) == ("LIMIT_REACHED", True)
 
 
-async def test_a_model_that_never_said_a_word_has_no_answer_and_the_error_names_the_limit(serve: Serve) -> None:
+async def test_a_model_without_any_text_fails_with_an_error_naming_the_limit(serve: Serve) -> None:
     async with serve(SILENT, react={"maxSteps": 1}) as suite:
         events = await suite.ask()
     assert events[-1]["error"]["code"] == "NO_ANSWER"
@@ -64,7 +64,7 @@ async def test_a_model_that_never_said_a_word_has_no_answer_and_the_error_names_
 
 
 @pytest.mark.parametrize("mode", [{"react": {"parallelToolCalls": True}}, {"mode": "ONESHOT", "plain": {}}])
-async def test_spent_tool_calls_end_with_an_answer(serve: Serve, mode: dict[str, Any]) -> None:
+async def test_using_up_the_tool_calls_ends_with_an_answer(serve: Serve, mode: dict[str, Any]) -> None:
     calls = call("look", call_id="a") + call("look", "[1]", index=1, call_id="b") + finish("tool_calls")
     async with serve(calls, ANSWER, budget={"maxToolCalls": 1}, **mode) as suite:
         events = await suite.ask()
@@ -73,7 +73,7 @@ async def test_spent_tool_calls_end_with_an_answer(serve: Serve, mode: dict[str,
     assert [code for code, _ in list_notices(events)] == ["LIMIT_REACHED"]
 
 
-async def test_one_shot_that_uses_up_its_calls_before_it_calls_a_tool_gives_its_answer(serve: Serve) -> None:
+async def test_a_one_shot_agent_out_of_model_calls_answers_without_its_required_tool(serve: Serve) -> None:
     required = {"mode": "ONESHOT", "plain": {}, "toolPolicy": "REQUIRE", "budget": {"maxModelCalls": 1}}
     async with serve(answer("No."), ANSWER, **required) as suite:
         events = await suite.ask()
@@ -96,8 +96,8 @@ MANY_STEPS: dict[str, Any] = {"react": {"maxSteps": 15}, "budget": {"maxModelCal
 WORDS = "Let me look at the weather of Paris in the one place that I know, and then tell what it says."
 
 
-def look(number: object, *said: str) -> list[Step]:
-    return [*content(*said), *call("look", f'{{"n":{number}}}'), *finish("tool_calls")]
+def look(number: object, *texts: str) -> list[Step]:
+    return [*content(*texts), *call("look", f'{{"n":{number}}}'), *finish("tool_calls")]
 
 
 def list_warned(events: list[Event]) -> list[bool]:
@@ -119,11 +119,11 @@ STUCK: dict[str, tuple[list[list[Step]], dict[str, Any], int, str]] = {
         "the same arguments and result came 5 times in a row",
     ),
 }
-"""The turns with calls, what the budget says besides, how many calls run, and what the notice says."""
+"""The turns with calls, changes of the budget, how many calls run, and a part of the notice."""
 
 
 @pytest.mark.parametrize("case", STUCK)
-async def test_a_model_that_goes_round_in_circles_is_warned_and_asked_for_its_answer(serve: Serve, case: str) -> None:
+async def test_a_model_going_in_circles_is_warned_and_then_must_answer(serve: Serve, case: str) -> None:
     turns, budget, runs, notice = STUCK[case]
     async with serve(*turns, ANSWER, **MANY_STEPS | {"budget": MANY_STEPS["budget"] | budget}) as suite:
         if "error" in notice:
@@ -156,13 +156,13 @@ async def test_calls_that_bring_something_new_may_go_on(serve: Serve, turns: lis
     assert events[-1]["finishReason"] == "stop"
 
 
-async def test_short_remarks_may_come_again_and_again(serve: Serve) -> None:
+async def test_repeated_short_remarks_are_not_circles(serve: Serve) -> None:
     async with serve(*(look(number, "Let me look.") for number in range(6)), ANSWER, **MANY_STEPS) as suite:
         events = await suite.ask()
     assert (list_notices(events), events[-1]["finishReason"]) == ([], "stop")
 
 
-async def test_a_task_that_goes_round_in_circles_is_asked_how_it_ended(serve: Serve) -> None:
+async def test_a_task_going_in_circles_must_report_its_result(serve: Serve) -> None:
     async with serve(**agent()) as suite:
         events = await ask_checked(suite, model(add("look"), work=lambda request: look(1)))
         assert len(suite.tools.requests) == 3
@@ -173,15 +173,15 @@ async def test_a_task_that_goes_round_in_circles_is_asked_how_it_ended(serve: Se
 
 
 @pytest.mark.parametrize("kill_at", [3, 5, 7, 9, 10])
-async def test_a_run_that_is_taken_over_comes_to_the_same_end(serve: Serve, kill_at: int) -> None:
+async def test_a_stuck_run_ends_as_stuck_after_a_takeover(serve: Serve, kill_at: int) -> None:
     def reply(request: llm_pb2.ChatRequest) -> list[Step]:
-        done = sum(message.role == "tool" for message in request.messages)
-        return ANSWER if request.tool_choice == "none" else look(done)
+        results_so_far = sum(message.role == "tool" for message in request.messages)
+        return ANSWER if request.tool_choice == "none" else look(results_so_far)
 
     async with serve(**MANY_STEPS) as suite:
         suite.tools.execute, suite.llm.reply = fail, reply
         await suite.stop()
-        seen = await run_killed(suite, Crashes(suite), append=kill_at)
+        events_before = await run_killed(suite, Crashes(suite), append=kill_at)
         async with restart(suite) as client:
-            rest = await read_rest(client, seen)
-    assert rest[-1]["finishReason"] == "stuck"
+            events_after = await read_rest(client, events_before)
+    assert events_after[-1]["finishReason"] == "stuck"

@@ -1,4 +1,4 @@
-"""Plans of earlier tasks: kept with the user's facts, offered to the planner of a similar question of theirs."""
+"""Plans of earlier runs are stored with the user's facts and offered to the planner of a similar question."""
 
 import asyncio
 from typing import Any
@@ -28,8 +28,8 @@ OFFERED = "A similar task of this user was done with this plan:\n"
 OFFER_OF_TRIP = "1. find a train\n2. book a hotel\nUse it as a start if it fits."
 
 
-def planning(*tasks: Any, **given: Any) -> Reply:
-    """A model that plans these tasks, whatever the question."""
+def make_planning_model(*tasks: Any, **given: Any) -> Reply:
+    """Return a model that plans these tasks, whatever the question."""
 
     def plan(request: llm_pb2.ChatRequest) -> list[Step]:
         return plans.add(*tasks)
@@ -41,15 +41,15 @@ def fail(request: llm_pb2.ChatRequest) -> list[Step]:
     return plans.update(request, "failed" if plans.task_of(request) == "book it" else "completed")
 
 
-def forget(request: llm_pb2.ChatRequest) -> list[Step]:
+def report_without_update(request: llm_pb2.ChatRequest) -> list[Step]:
     return answer("I forgot it")
 
 
-PLAN_TRIP = planning("find a train", "book a\nhotel")
+PLAN_TRIP = make_planning_model("find a train", "book a\nhotel")
 
 
 def list_offers(suite: Suite) -> list[str]:
-    """What each request of a planner without tasks is offered; no other request may offer a plan."""
+    """Return the plan offered in each request of a planner without tasks; other requests must not offer one."""
     offers: list[str] = []
     for request in suite.llm.requests:
         offered = [text.partition(OFFERED)[2] for message in request.messages if OFFERED in (text := text_of(message))]
@@ -73,20 +73,20 @@ async def ask(
 
 
 async def list_plans(client: Client, count: int) -> list[memory_pb2.Fact]:
-    """The user's plans, once there are so many: they are stored after their run."""
+    """Wait until this number of plans of the user are stored, which happens after their run; return them."""
     async with asyncio.timeout(100):
         while True:
-            kept = [fact async for fact in client.export_facts() if fact.scope == "plan"]
-            if len(kept) >= count:
-                return kept
+            stored = [fact async for fact in client.export_facts() if fact.scope == "plan"]
+            if len(stored) >= count:
+                return stored
             await asyncio.sleep(0.01)
 
 
-async def test_the_plan_of_a_similar_task_is_offered_and_of_another_none(serve: Serve) -> None:
+async def test_only_the_plan_of_a_similar_question_is_offered(serve: Serve) -> None:
     async with serve(**AGENT) as suite:
         assert await ask(suite, TRIP) == ""
         await list_plans(suite.client, 1)
-        assert await ask(suite, MOVE, planning("dump", "restore")) == ""
+        assert await ask(suite, MOVE, make_planning_model("dump", "restore")) == ""
         trip, move = await list_plans(suite.client, 2)
         assert (trip.text, move.text) == (f"{TRIP}\nfind a train\nbook a hotel", f"{MOVE}\ndump\nrestore")
         assert (trip.agent_key, trip.source.run_id != "") == ("react", True)
@@ -96,7 +96,7 @@ async def test_the_plan_of_a_similar_task_is_offered_and_of_another_none(serve: 
         assert list((await suite.client.facts()).facts) == []
 
 
-async def test_a_plan_is_offered_to_its_user_by_its_agent_alone(serve: Serve) -> None:
+async def test_a_plan_is_offered_only_to_its_user_by_its_agent(serve: Serve) -> None:
     others = {"other": {"modelConfig": MODEL, **AGENT}, "without": {"modelConfig": MODEL, **plans.agent()}}
     async with serve(keys=KEYS, beside=others, **AGENT) as suite, as_member(suite, suite.address, "bob") as bob:
         await ask(suite, TRIP)
@@ -107,55 +107,55 @@ async def test_a_plan_is_offered_to_its_user_by_its_agent_alone(serve: Serve) ->
         assert await ask(suite, TRIP_AGAIN, agent_key="without") == ""
         assert len(suite.memory.recalls) == recalled
         assert (await ask(suite, TRIP)).startswith(OFFER_OF_TRIP)
-        kept = await list_plans(suite.client, 2)
-        assert sorted(plan.agent_key for plan in kept) == ["other", "react"]
+        stored = await list_plans(suite.client, 2)
+        assert sorted(plan.agent_key for plan in stored) == ["other", "react"]
 
 
-@pytest.mark.parametrize("told", [fail, forget])
-async def test_a_plan_that_was_not_done_is_not_kept(serve: Serve, told: Reply) -> None:
+@pytest.mark.parametrize("reporter", [fail, report_without_update])
+async def test_a_plan_that_was_not_completed_is_not_stored(serve: Serve, reporter: Reply) -> None:
     async with serve(**AGENT) as suite:
-        await ask(suite, TRIP, planning("find a train", "book it", told=told))
+        await ask(suite, TRIP, make_planning_model("find a train", "book it", report=reporter))
         await ask(suite, MOVE)
         assert [plan.text.partition("\n")[0] for plan in await list_plans(suite.client, 1)] == [MOVE]
 
 
-async def test_the_parts_of_a_split_task_are_not_kept(serve: Serve) -> None:
+async def test_the_parts_of_a_split_task_are_not_stored(serve: Serve) -> None:
     def split(request: llm_pb2.ChatRequest) -> list[Step]:
         text = plans.last_text(request)
         if "_plan_restate_tasks_" in text:
-            left = [line for line in text.splitlines() if line.startswith("- ")]
-            return plans.restate(*({"taskId": line[2:10], "description": line[12:]} for line in left))
+            open_tasks = [line for line in text.splitlines() if line.startswith("- ")]
+            return plans.restate(*({"taskId": line[2:10], "description": line[12:]} for line in open_tasks))
         if "is to be split" in text:
             return plans.add("ask for prices", call_id="half")
         return plans.add({"description": "book a hotel", "composite": True}, "pack")
 
     async with serve(**plans.agent("RECURSIVE", recallPlans=True)) as suite:
-        await ask(suite, TRIP, planning(planner=split))
-        (kept,) = await list_plans(suite.client, 1)
-        assert kept.text == f"{TRIP}\nbook a hotel\npack"
+        await ask(suite, TRIP, make_planning_model(planner=split))
+        (stored,) = await list_plans(suite.client, 1)
+        assert stored.text == f"{TRIP}\nbook a hotel\npack"
 
 
-async def test_a_draft_of_the_plan_and_the_plan_are_both_offered_it(serve: Serve) -> None:
+async def test_both_the_draft_and_the_final_plan_get_the_offer(serve: Serve) -> None:
     def plan(request: llm_pb2.ChatRequest) -> list[Step]:
         return answer("first this") if request.tool_choice == "none" else plans.add("find a train", "book a hotel")
 
     async with serve(**plans.agent(deep=True, recallPlans=True)) as suite:
-        await ask(suite, TRIP, planning(planner=plan))
+        await ask(suite, TRIP, make_planning_model(planner=plan))
         await list_plans(suite.client, 1)
-        await ask(suite, TRIP_AGAIN, planning(planner=plan))
+        await ask(suite, TRIP_AGAIN, make_planning_model(planner=plan))
         assert [offer.startswith(OFFER_OF_TRIP) for offer in list_offers(suite)] == [True, True]
 
 
-async def test_a_long_question_and_a_long_plan_are_kept_in_part(serve: Serve) -> None:
+async def test_a_long_question_and_a_long_plan_are_stored_shortened(serve: Serve) -> None:
     async with serve(**AGENT) as suite:
-        await ask(suite, "Rome 🏛️ " * 1000, planning(*("🏛️" * 500 for _ in range(5))))
-        (kept,) = await list_plans(suite.client, 1)
-        question, *tasks = kept.text.split("\n")
+        await ask(suite, "Rome 🏛️ " * 1000, make_planning_model(*("🏛️" * 500 for _ in range(5))))
+        (stored,) = await list_plans(suite.client, 1)
+        question, *tasks = stored.text.split("\n")
         assert len(question) <= 500
         assert 1000 < len("\n".join(tasks)) <= 1500
 
 
-async def test_a_run_does_not_fail_with_plans_that_memory_refuses(serve: Serve) -> None:
+async def test_a_run_completes_though_memory_refuses_its_plan(serve: Serve) -> None:
     async with serve(**AGENT) as suite:
         suite.memory.facts_error = FactsFull("no facts today")
         assert await ask(suite, TRIP) == ""
@@ -165,15 +165,15 @@ async def test_a_run_does_not_fail_with_plans_that_memory_refuses(serve: Serve) 
         assert len(await list_plans(suite.client, 1)) == 1
 
 
-async def test_a_resumed_run_is_offered_nothing(serve: Serve) -> None:
+async def test_a_resumed_run_gets_no_offer(serve: Serve) -> None:
     async with serve(**AGENT) as suite:
         await ask(suite, TRIP)
         await list_plans(suite.client, 1)
-        crashes, seen = Crashes(suite), list[Event]()
+        crashes, events_before = Crashes(suite), list[Event]()
         crashes.kill_at(1)
         suite.llm.requests.clear()
         async with restart(suite) as client:
-            seen = await ask_until(client, "run.start", TRIP_AGAIN, agent_key="react")
+            events_before = await ask_until(client, "run.start", TRIP_AGAIN, agent_key="react")
             async with asyncio.timeout(100):
                 while not list_offers(suite):
                     await asyncio.sleep(0.01)
@@ -181,6 +181,6 @@ async def test_a_resumed_run_is_offered_nothing(serve: Serve) -> None:
         assert list_offers(suite)[0].startswith(OFFER_OF_TRIP)
         suite.llm.requests.clear()
         async with restart(suite) as client:
-            rest = await read(client, run_of(seen), seen[-1]["seq"])
-        assert rest[-1]["type"] == "run.complete"
+            events_after = await read(client, run_of(events_before), events_before[-1]["seq"])
+        assert events_after[-1]["type"] == "run.complete"
         assert list_offers(suite) == [""]

@@ -1,4 +1,4 @@
-"""PLAN_EXECUTE: a plan, its tasks in views of their own, a summary, which is the answer; every end an honest one."""
+"""PLAN_EXECUTE: a plan, tasks with their own contexts, and a summary as the answer; errors end it correctly."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from tests.support.orchestrator.steps import Step, answer, call, call_tool, cont
 from tests.support.order import texts
 
 
-async def test_tasks_are_done_in_order_and_the_answer_comes_last(serve: Serve) -> None:
+async def test_tasks_run_in_order_and_the_answer_comes_last(serve: Serve) -> None:
     async with serve(**plans.agent()) as suite:
         events = await plans.ask_checked(suite, plans.model(plans.add("look", "write")))
         assert plans.outline(events) == ["start look", "complete look", "start write", "complete write", "run.complete"]
@@ -34,7 +34,7 @@ async def test_tasks_are_done_in_order_and_the_answer_comes_last(serve: Serve) -
         assert not requests[0].reasoning.enabled
 
 
-async def test_later_stages_know_the_files_that_earlier_ones_have_made(serve: Serve) -> None:
+async def test_later_stages_see_the_files_of_earlier_ones(serve: Serve) -> None:
     section = {"systemPrompt": "You work on {{task_id}}. {{file_names}}."}
     async with serve(**plans.agent(execute=section, summary=section)) as suite:
 
@@ -43,14 +43,14 @@ async def test_later_stages_know_the_files_that_earlier_ones_have_made(serve: Se
             return answer(f"did {plans.task_of(request)}")
 
         await plans.ask_checked(suite, plans.model(plans.add("look", "write"), work=work))
-        seen = {request.stage: plans.system(request) for request in suite.llm.requests}
+        prompts_by_stage = {request.stage: plans.system(request) for request in suite.llm.requests}
         first = plans.system(suite.llm.requests[1])
     assert "made by" not in first
-    assert "made by look." in seen["execute"]
-    assert "made by look\nmade by write." in seen["summary"]
+    assert "made by look." in prompts_by_stage["execute"]
+    assert "made by look\nmade by write." in prompts_by_stage["summary"]
 
 
-async def test_each_view_has_its_own_tasks_steps_and_of_others_their_reports(serve: Serve) -> None:
+async def test_a_context_has_the_steps_of_its_task_and_the_reports_of_others(serve: Serve) -> None:
     def work(request: llm_pb2.ChatRequest) -> list[Step]:
         if plans.task_of(request) == "look" and request.messages[-1].role == "user":
             return call_tool("look", '{"at":"it"}')
@@ -58,27 +58,27 @@ async def test_each_view_has_its_own_tasks_steps_and_of_others_their_reports(ser
 
     async with serve(**plans.agent()) as suite:
         await plans.ask_checked(suite, plans.model(plans.add("look", "write"), work=work))
-        plan, *look, write, write_told, summary = suite.llm.requests
+        plan, *look, write, write_report, summary = suite.llm.requests
         assert plans.system(plan).startswith(plans.PLAN)
         assert plans.system(summary).startswith(plans.SUMMARY)
         assert plans.task_id(look[0]) == plans.task_id(look[-1]) != plans.task_id(write)
         assert any(message.name == "look" for message in look[-1].messages)
-        assert len({tuple(schema.name for schema in request.tools) for request in (*look, write, write_told)}) == 1
+        assert len({tuple(schema.name for schema in request.tools) for request in (*look, write, write_report)}) == 1
         for later in (write, summary):
-            shown = [plans.text_of(message) for message in later.messages]
+            message_texts = [plans.text_of(message) for message in later.messages]
             assert not any(message.name == "look" for message in later.messages)
-            assert not any(text.startswith("Your task") and "look" in text.splitlines()[0] for text in shown)
-            assert any("did look" in text and "completed" in text for text in shown)
+            assert not any(text.startswith("Your task") and "look" in text.splitlines()[0] for text in message_texts)
+            assert any("did look" in text and "completed" in text for text in message_texts)
         assert suite.llm.requests[0].messages[-1].role == "user"
         assert plans.last_text(write).startswith("Your task")
         suite.llm.requests.clear()
         await plans.ask_checked(suite, plans.model(plans.add("again")))
-        shown = [plans.text_of(message) for message in suite.llm.requests[0].messages[1:]]
-        assert (shown[0].splitlines()[0], shown[1:]) == ("hello", ["the answer", "hello"])
-        assert "are left out here" in shown[0], "and told that there was more"
+        message_texts = [plans.text_of(message) for message in suite.llm.requests[0].messages[1:]]
+        assert (message_texts[0].splitlines()[0], message_texts[1:]) == ("hello", ["the answer", "hello"])
+        assert "are left out here" in message_texts[0], "and it says that more was left out"
 
 
-async def test_the_log_has_the_plan_on_the_runs_steps_and_the_tasks_steps_under_their_own_names(
+async def test_the_log_has_the_plan_in_run_steps_and_task_steps_under_their_contexts(
     serve: Serve, tmp_path: Path
 ) -> None:
     async with serve(**plans.agent()) as suite:
@@ -86,15 +86,15 @@ async def test_the_log_has_the_plan_on_the_runs_steps_and_the_tasks_steps_under_
         log = (tmp_path / "data" / "chats" / f"{suite.chat_id}.json").read_text()
     steps = [line for line in map(json.loads, log.splitlines()) if line["_type"] == "step"]
     (task_id,) = (task["taskId"] for event in events if event["type"] == "plan.create" for task in event["plan"])
-    own = [step for step in steps if "taskId" in step]
-    assert {(step["taskId"], step["contextId"], step["_stage"]) for step in own} == {
+    task_steps = [step for step in steps if "taskId" in step]
+    assert {(step["taskId"], step["contextId"], step["_stage"]) for step in task_steps} == {
         (task_id, f"task-{task_id}", "execute")
     }
-    main = [step for step in steps if "taskId" not in step]
-    assert [step["_stage"] for step in main] == ["plan", "plan", "execute", "execute", "summary"]
-    statuses = [[task["status"] for task in step["plan"]["tasks"]] for step in main if "plan" in step]
+    run_steps = [step for step in steps if "taskId" not in step]
+    assert [step["_stage"] for step in run_steps] == ["plan", "plan", "execute", "execute", "summary"]
+    statuses = [[task["status"] for task in step["plan"]["tasks"]] for step in run_steps if "plan" in step]
     assert statuses == [["init"], ["completed"], ["completed"], ["completed"]]
-    assert not any("plan" in step for step in own)
+    assert not any("plan" in step for step in task_steps)
 
 
 async def test_the_plan_tools_are_the_orchestrators_own(serve: Serve) -> None:
@@ -106,7 +106,7 @@ async def test_the_plan_tools_are_the_orchestrators_own(serve: Serve) -> None:
         assert not suite.tools.requests
 
 
-async def test_a_draft_with_reasoning_goes_before_the_plan_where_deep_thinking_is_on(serve: Serve) -> None:
+async def test_with_deep_thinking_a_draft_with_reasoning_precedes_the_plan(serve: Serve) -> None:
     def planner(request: llm_pb2.ChatRequest) -> list[Step]:
         return plans.add("look")
 
@@ -122,7 +122,7 @@ async def test_a_draft_with_reasoning_goes_before_the_plan_where_deep_thinking_i
 
 
 @pytest.mark.parametrize("bad", ["", '{"tasks":[]}', '{"tasks":[{"what":1}]}'])
-async def test_a_plan_is_repaired_once(serve: Serve, bad: str) -> None:
+async def test_a_missing_or_invalid_plan_is_requested_once_more(serve: Serve, bad: str) -> None:
     first = [*(call("_plan_add_tasks_", bad) if bad else content("I would look")), *finish()]
     async with serve(**plans.agent()) as suite:
         events = await plans.ask_checked(suite, plans.model(first, planner=lambda request: plans.add("look")))
@@ -134,9 +134,9 @@ async def test_a_plan_is_repaired_once(serve: Serve, bad: str) -> None:
         assert not [event for event in events if event["type"].startswith(("plan.", "task."))]
 
 
-async def test_a_task_whose_status_is_not_told_has_failed_and_cancels_the_rest(serve: Serve) -> None:
+async def test_a_task_without_a_reported_status_fails_and_cancels_the_rest(serve: Serve) -> None:
     async with serve(**plans.agent()) as suite:
-        model = plans.model(plans.add("look", "write", "print"), told=lambda request: answer("well"))
+        model = plans.model(plans.add("look", "write", "print"), report=lambda request: answer("well"))
         events = await plans.ask_checked(suite, model)
         assert plans.outline(events) == ["start look", "fail look", "run.complete"]
         assert plans.plan_of(events) == {"look": "failed", "write": "canceled", "print": "canceled"}
@@ -147,21 +147,23 @@ async def test_a_task_whose_status_is_not_told_has_failed_and_cancels_the_rest(s
 
 
 @pytest.mark.parametrize(
-    ("status", "end", "rest"),
+    ("status", "end", "status_of_rest"),
     [("failed", "fail", "canceled"), ("skipped", "cancel", "completed"), ("canceled", "cancel", "completed")],
 )
-async def test_a_task_ends_as_its_model_says(serve: Serve, status: str, end: str, rest: str) -> None:
-    def told(request: llm_pb2.ChatRequest) -> list[Step]:
+async def test_a_task_ends_with_the_status_its_model_reports(
+    serve: Serve, status: str, end: str, status_of_rest: str
+) -> None:
+    def report_status(request: llm_pb2.ChatRequest) -> list[Step]:
         return plans.update(request, status if plans.task_of(request) == "look" else "completed")
 
     async with serve(**plans.agent()) as suite:
-        events = await plans.ask_checked(suite, plans.model(plans.add("look", "write"), told=told))
+        events = await plans.ask_checked(suite, plans.model(plans.add("look", "write"), report=report_status))
         assert plans.outline(events)[:2] == ["start look", f"{end} look"]
-        assert plans.plan_of(events) == {"look": status, "write": rest}
+        assert plans.plan_of(events) == {"look": status, "write": status_of_rest}
         assert events[-1]["type"] == "run.complete"
 
 
-async def test_bad_plan_calls_are_results_for_the_model(serve: Serve) -> None:
+async def test_invalid_plan_calls_get_an_error_result(serve: Serve) -> None:
     turns = iter(
         [
             call_tool("_plan_update_task_", '{"taskId":"ffffffff","status":"completed"}'),
@@ -179,14 +181,14 @@ async def test_bad_plan_calls_are_results_for_the_model(serve: Serve) -> None:
         assert json.loads(results[3]["result"])["tasks"][0]["status"] == "in_progress"
 
 
-async def test_a_status_told_while_working_needs_no_turn_of_its_own(serve: Serve) -> None:
+async def test_a_status_reported_while_working_needs_no_extra_turn(serve: Serve) -> None:
     async with serve(**plans.agent()) as suite:
         events = await plans.ask_checked(suite, plans.model(plans.add("look"), work=plans.update))
         assert plans.outline(events) == ["start look", "complete look", "run.complete"]
         assert [request.stage for request in suite.llm.requests] == ["plan", "execute", "summary"]
 
 
-async def test_a_task_has_so_many_work_turns_of_one_tool_each(serve: Serve) -> None:
+async def test_a_task_has_max_steps_turns_with_one_tool_call_each(serve: Serve) -> None:
     def work(request: llm_pb2.ChatRequest) -> list[Step]:
         two = [*call("look", index=0, call_id="a"), *call("look", index=1, call_id="b")]
         return [*two, *finish("tool_calls")]
@@ -195,8 +197,10 @@ async def test_a_task_has_so_many_work_turns_of_one_tool_each(serve: Serve) -> N
         events = await plans.ask_checked(suite, plans.model(plans.add("look"), work=work))
         assert plans.outline(events) == ["start look", "complete look", "run.complete"]
         assert len(suite.tools.requests) == 2
-        refused = [event for event in events if event["type"] == "tool.result" and "only one tool" in event["result"]]
-        assert len(refused) == 2
+        refused_results = [
+            event for event in events if event["type"] == "tool.result" and "only one tool" in event["result"]
+        ]
+        assert len(refused_results) == 2
 
 
 async def test_deep_think_chooses_the_mode_of_an_agent_with_both_sections(serve: Serve) -> None:
@@ -208,13 +212,13 @@ async def test_deep_think_chooses_the_mode_of_an_agent_with_both_sections(serve:
         assert plans.outline(events)[0] == "start look"
 
 
-async def test_the_section_of_the_tasks_says_whether_their_first_turns_must_call_a_tool(serve: Serve) -> None:
+async def test_the_execute_section_sets_the_tool_policy_of_tasks(serve: Serve) -> None:
     execute = {"systemPrompt": "You work on {{task_id}}.", "toolPolicy": "REQUIRE"}
     async with serve(**plans.agent(execute=execute)) as suite:
         suite.llm.reply = plans.model(plans.add("a"))
         await suite.ask()
         choices = [request.tool_choice for request in suite.llm.requests if request.stage == "execute"]
-        assert choices == ["required"] * 3, "the model called none, and was told twice"
+        assert choices == ["required"] * 3, "the model called none, and was asked again twice"
     async with serve(**plans.agent(execute=execute | {"toolPolicy": "ALLOW"}), toolPolicy="REQUIRE") as suite:
         suite.llm.reply = plans.model(plans.add("a"))
         events = await suite.ask()
@@ -229,7 +233,7 @@ DRAFT = answer("First I think.")
 
 
 def plan_aloud(request: llm_pb2.ChatRequest) -> list[Step]:
-    """What a planner says that comments all that it does."""
+    """A planner that comments on everything it does."""
     if request.tool_choice == "auto":
         return answer("Nothing more is needed.")
     if "has ended" in last_text(request):
@@ -241,7 +245,7 @@ def reply_aloud(*, deep: bool = False) -> Reply:
     return model(DRAFT if deep else [*content("I plan."), *add("look")], planner=plan_aloud)
 
 
-async def ask(suite: Suite) -> tuple[str, Fold]:
+async def ask_and_fold(suite: Suite) -> tuple[str, Fold]:
     async with suite.client.ask("hello", agent_key="react", chat_id=suite.chat_id or None) as deltas:
         state = fold_events([delta async for delta in deltas])
     assert state.end is not None
@@ -250,27 +254,27 @@ async def ask(suite: Suite) -> tuple[str, Fold]:
     return state.run_id, state
 
 
-async def read_back(suite: Suite, run_id: str) -> list[list[agent_pb2.AgentDelta]]:
-    """The run's events as they are given to one who comes later: from the log, and in the chat's history."""
+async def read_again(suite: Suite, run_id: str) -> list[list[agent_pb2.AgentDelta]]:
+    """Return the run's events as a late reader gets them, and as the chat's history has them."""
     async with suite.client.attach(run_id) as deltas:
         attached = [delta async for delta in deltas]
     return [attached, list((await suite.client.chat(suite.chat_id)).events)]
 
 
 def list_stages(deltas: list[agent_pb2.AgentDelta]) -> list[tuple[str, bool]]:
-    """Stage of each text, and whether it is the answer, where its event says so."""
-    found: list[tuple[str, bool]] = []
+    """Return the stage of each text, and whether it is the answer."""
+    stages: list[tuple[str, bool]] = []
     for delta in deltas:
         if (kind := delta.WhichOneof("payload")) in ("content_start", "content_snapshot"):
             payload = getattr(delta, kind)
             assert payload.HasField("is_answer")
-            found.append((payload.stage, payload.is_answer))
-    return found
+            stages.append((payload.stage, payload.is_answer))
+    return stages
 
 
 @pytest.mark.parametrize("deep", [False, True], ids=["", "deep"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_what_a_planner_says_is_no_part_of_the_answer(serve: Serve, strategy: str, deep: bool) -> None:
+async def test_the_planners_text_is_not_part_of_the_answer(serve: Serve, strategy: str, deep: bool) -> None:
     async with serve(**plans.agent(strategy, deep=deep), budget={"maxModelCalls": 60}) as suite:
         suite.llm.reply = reply_aloud(deep=deep)
         async with suite.client.ask("hello", agent_key="react") as deltas:
@@ -281,14 +285,14 @@ async def test_what_a_planner_says_is_no_part_of_the_answer(serve: Serve, strate
         stages = list_stages(live)
         assert stages[-1] == ("summary", True)
         assert set(stages[:-1]) == {("plan", False), ("execute", False)}
-        for later in await read_back(suite, state.run_id):
+        for later in await read_again(suite, state.run_id):
             assert fold_events(later).answer == ANSWER
             assert list_stages(later) == stages
         suite.llm.requests.clear()
-        await ask(suite)
-        shown = [text_of(message) for message in suite.llm.requests[0].messages[1:]]
-        assert shown[1:] == [ANSWER, "hello"]
-        assert re.fullmatch(r"hello\n\n\[Lines 2-\d+ of this chat are left out here, .*\]", shown[0])
+        await ask_and_fold(suite)
+        message_texts = [text_of(message) for message in suite.llm.requests[0].messages[1:]]
+        assert message_texts[1:] == [ANSWER, "hello"]
+        assert re.fullmatch(r"hello\n\n\[Lines 2-\d+ of this chat are left out here, .*\]", message_texts[0])
 
 
 async def test_a_sub_agent_that_plans_returns_its_summary(serve: Serve) -> None:
@@ -306,11 +310,11 @@ async def test_a_sub_agent_that_plans_returns_its_summary(serve: Serve) -> None:
     planner = plans.agent("PARALLEL") | {"modelConfig": MODEL}
     async with serve(subagents=["planner"], beside={"planner": planner}) as suite:
         suite.llm.reply = reply
-        run_id, state = await ask(suite)
+        run_id, state = await ask_and_fold(suite)
         assert state.answer == "told"
         [result] = [json.loads(block.result or "") for block in state.blocks.values() if block.name == "call_subagent"]
         assert result["result"] == ANSWER
-        for later in await read_back(suite, run_id):
-            told = fold_events(later)
-            assert told.answer == "told"
-            assert [block.text for block in told.blocks.values() if block.is_answer] == ["I ask.", "told"]
+        for later in await read_again(suite, run_id):
+            state_read_again = fold_events(later)
+            assert state_read_again.answer == "told"
+            assert [block.text for block in state_read_again.blocks.values() if block.is_answer] == ["I ask.", "told"]

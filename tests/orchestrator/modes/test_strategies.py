@@ -1,5 +1,5 @@
-"""PARALLEL runs groups at once and asks the planner again; RECURSIVE goes down into composite tasks and back up; and
-runs of each end honestly, wherever a budget, a model's error or a cancel ends them.
+"""PARALLEL runs groups of tasks at once and asks the planner again; RECURSIVE splits composite tasks, then returns to
+their parents. Runs of each strategy end correctly, wherever a budget, a model's error or a cancel ends them.
 """
 
 from collections import Counter
@@ -36,10 +36,10 @@ async def test_a_group_runs_at_the_same_time_and_is_reported_in_plan_order(serve
         assert [report[-1] for report in reports] == [str(number) for number in range(8)]
         first_turns = [request for request in suite.llm.requests if plans.last_text(request).startswith("Your task")]
         assert len(first_turns) == 8
-        assert {len(request.messages) for request in first_turns} == {5}, "all begin with the same messages"
+        assert {len(request.messages) for request in first_turns} == {5}, "all start with the same messages"
 
 
-async def test_a_task_whose_end_the_log_refuses_has_no_second_one(serve: Serve) -> None:
+async def test_a_task_whose_end_the_log_refuses_gets_no_second_end(serve: Serve) -> None:
     """Seed 308 of the simulated worlds."""
     refuse_end = Refusal("task_complete", InvalidRequest("refused"))
     async with serve(**plans.agent("PARALLEL"), before_append=refuse_end) as suite:
@@ -50,7 +50,7 @@ async def test_a_task_whose_end_the_log_refuses_has_no_second_one(serve: Serve) 
     assert events[-1]["type"] == "run.error"
 
 
-async def test_no_more_tasks_than_allowed_run_at_the_same_time(serve: Serve) -> None:
+async def test_at_most_max_parallel_tasks_run_at_the_same_time(serve: Serve) -> None:
     async with serve(**plans.agent("PARALLEL", maxParallel=2)) as suite:
         running: list[int] = []
 
@@ -60,10 +60,10 @@ async def test_no_more_tasks_than_allowed_run_at_the_same_time(serve: Serve) -> 
 
         model = plans.model(plans.add(*GROUPS), work=work, planner=lambda request: answer("done"))
         await plans.ask_checked(suite, model)
-        assert max(running) <= 1, "one other at most"
+        assert max(running) <= 1, "at most one other is open"
 
 
-async def test_a_failing_task_of_a_group_fails_alone_and_the_planner_goes_on(serve: Serve) -> None:
+async def test_a_failing_task_of_a_group_fails_alone_and_the_planner_continues(serve: Serve) -> None:
     rounds = iter([plans.add("once more", call_id="plan_2"), answer("that is all")])
 
     def work(request: llm_pb2.ChatRequest) -> list[Step]:
@@ -71,11 +71,13 @@ async def test_a_failing_task_of_a_group_fails_alone_and_the_planner_goes_on(ser
             return [*content("half"), *call("look"), 0.05, ProviderAuthentication("no key")]
         return answer("did")
 
-    def told(request: llm_pb2.ChatRequest) -> list[Step]:
+    def report_status(request: llm_pb2.ChatRequest) -> list[Step]:
         return plans.update(request, "failed" if plans.task_of(request) == "part 2" else "completed")
 
     async with serve(**plans.agent("PARALLEL")) as suite:
-        reply = plans.model(plans.add(*GROUPS[:4]), work=work, told=told, planner=lambda request: next(rounds))
+        reply = plans.model(
+            plans.add(*GROUPS[:4]), work=work, report=report_status, planner=lambda request: next(rounds)
+        )
         events = await plans.ask_checked(suite, reply)
         assert plans.plan_of(events) == {
             "part 0": "completed", "part 1": "failed", "part 2": "failed", "part 3": "completed",
@@ -86,7 +88,7 @@ async def test_a_failing_task_of_a_group_fails_alone_and_the_planner_goes_on(ser
         assert events[-1]["type"] == "run.complete"
 
 
-async def test_feedback_rounds_end(serve: Serve) -> None:
+async def test_feedback_rounds_end_after_max_rounds(serve: Serve) -> None:
     async with serve(**plans.agent("PARALLEL", maxRounds=2, execute={"systemPrompt": plans.EXECUTE})) as suite:
         number = count()
         reply = plans.model(
@@ -97,20 +99,20 @@ async def test_feedback_rounds_end(serve: Serve) -> None:
         assert events[-1]["type"] == "run.complete"
 
 
-async def test_a_composite_head_is_split_and_the_rest_restated_on_the_way_up(serve: Serve) -> None:
-    shown: list[str] = []
+async def test_a_composite_task_is_split_and_later_tasks_are_restated_after_each_part(serve: Serve) -> None:
+    prompts: list[str] = []
 
     def planner(request: llm_pb2.ChatRequest) -> list[Step]:
         text = plans.last_text(request)
-        shown.append(text)
+        prompts.append(text)
         if "is to be split" in text:
             return [*content("two parts"), *plans.add("flour", "water", call_id="parts")]
-        left = {line[2:10]: line[12:] for line in text.splitlines() if line.startswith("- ")}
+        open_tasks = {line[2:10]: line[12:] for line in text.splitlines() if line.startswith("- ")}
         if "(flour)" in text:
-            [(water, _)] = left.items()
+            [(water, _)] = open_tasks.items()
             return plans.restate({"taskId": water, "description": "cold water"}, {"description": "salt"})
         return plans.restate(
-            *({"taskId": key, "description": value} for key, value in left.items() if value != "serve")
+            *({"taskId": key, "description": value} for key, value in open_tasks.items() if value != "serve")
         )
 
     async with serve(**plans.agent("RECURSIVE"), budget={"maxModelCalls": 60}) as suite:
@@ -124,14 +126,16 @@ async def test_a_composite_head_is_split_and_the_rest_restated_on_the_way_up(ser
             "dough": "completed", "flour": "completed", "cold water": "completed", "salt": "completed",
             "serve": "skipped", "bake": "completed",
         }  # fmt: skip
-        back = next(text for text in shown if "(flour)" in text)
-        assert all(part in back for part in ("completed", "did flour", "Part of: dough", "two parts", "water"))
-        last = [event["plan"] for event in events if event["type"] == "plan.update"][-1]
-        parents = {task["description"]: task.get("parentTaskId") for task in last}
-        assert parents["salt"] == parents["flour"] == last[0]["taskId"]
+        restate_prompt = next(text for text in prompts if "(flour)" in text)
+        assert all(
+            part in restate_prompt for part in ("completed", "did flour", "Part of: dough", "two parts", "water")
+        )
+        final_plan = [event["plan"] for event in events if event["type"] == "plan.update"][-1]
+        parents = {task["description"]: task.get("parentTaskId") for task in final_plan}
+        assert parents["salt"] == parents["flour"] == final_plan[0]["taskId"]
 
 
-async def test_a_list_at_the_greatest_depth_is_not_split_again(serve: Serve) -> None:
+async def test_a_task_at_the_maximum_depth_is_not_split(serve: Serve) -> None:
     def planner(request: llm_pb2.ChatRequest) -> list[Step]:
         if "is to be split" in plans.last_text(request):
             return plans.add({"description": "deeper", "composite": True}, call_id=f"split_{len(suite.llm.requests)}")
@@ -148,7 +152,7 @@ async def test_a_list_at_the_greatest_depth_is_not_split_again(serve: Serve) -> 
 
 @pytest.mark.parametrize("strategy", plans.STRATEGIES)
 @pytest.mark.parametrize(("limit", "counts"), [("ModelCalls", (1, 2, 3, 5, 7)), ("ToolCalls", (1, 2, 3))])
-async def test_a_budget_of_calls_may_end_at_any_turn(
+async def test_a_call_budget_used_up_at_any_turn_ends_with_an_answer(
     serve: Serve, strategy: str, limit: str, counts: tuple[int, ...]
 ) -> None:
     for calls in counts:
@@ -162,7 +166,9 @@ async def test_a_budget_of_calls_may_end_at_any_turn(
 
 @pytest.mark.parametrize("strategy", plans.STRATEGIES)
 @pytest.mark.parametrize("budget", [{"maxTokens": 40}, {"timeoutMs": 80}])
-async def test_another_budget_used_up_ends_the_run(serve: Serve, strategy: str, budget: dict[str, int]) -> None:
+async def test_a_token_or_time_budget_used_up_fails_the_run(
+    serve: Serve, strategy: str, budget: dict[str, int]
+) -> None:
     def slowly(request: llm_pb2.ChatRequest) -> list[Step]:
         return [0.02, *reply(request)]
 
@@ -174,14 +180,14 @@ async def test_another_budget_used_up_ends_the_run(serve: Serve, strategy: str, 
 
 @at_places
 @pytest.mark.parametrize("strategy", plans.STRATEGIES)
-async def test_a_model_error_at_any_turn_is_an_honest_end_and_the_next_message_works(
+async def test_a_model_error_at_any_turn_ends_correctly_and_the_next_query_succeeds(
     serve: Serve, strategy: str, take: Take
 ) -> None:
     async with serve(**plans.agent(strategy)) as suite:
         await plans.ask_checked(suite, plans.busy_model())
         for turn in take(range(len(suite.llm.requests)), strategy):
             suite.llm.requests.clear()
-            events = await plans.ask_checked(suite, failing_at(suite, turn))
+            events = await plans.ask_checked(suite, make_failing_model(suite, turn))
             failed = [event for event in events if event["type"] == "task.fail"]
             if events[-1]["type"] == "run.error":
                 assert events[-1]["error"]["code"] == "PROVIDER_AUTHENTICATION"
@@ -194,22 +200,22 @@ async def test_a_model_error_at_any_turn_is_an_honest_end_and_the_next_message_w
 @at_places
 @pytest.mark.parametrize("strategy", plans.STRATEGIES)
 @pytest.mark.parametrize("mode", ["now", "after_step"])
-async def test_a_cancel_at_any_event_ends_the_run_and_the_next_message_works(
+async def test_a_cancel_at_any_event_ends_the_run_and_the_next_query_succeeds(
     serve: Serve, strategy: str, mode: str, take: Take
 ) -> None:
     async with serve(**plans.agent(strategy)) as suite:
         whole = await plans.ask_checked(suite, plans.busy_model())
         step = max(1, len(whole) // 12)
-        for at in take(range(3, len(whole) - 1, step), strategy + mode):
-            events = await cancelled(suite, at, mode)
+        for event_number in take(range(3, len(whole) - 1, step), strategy + mode):
+            events = await ask_and_cancel(suite, event_number, mode)
             assert events[-1]["type"] in ("run.cancel", "run.complete")
             if events[-1]["type"] == "run.cancel":
                 assert not [event for event in events if event["type"] == "task.fail"]
         assert (await plans.ask_checked(suite, plans.busy_model()))[-1]["type"] == "run.complete"
 
 
-def failing_at(suite: Suite, turn: int) -> plans.Reply:
-    """A model whose answer breaks off at a turn, counted from 0."""
+def make_failing_model(suite: Suite, turn: int) -> plans.Reply:
+    """Return a model whose answer breaks off at a turn, counted from 0."""
     reply = plans.busy_model()
 
     def failing(request: llm_pb2.ChatRequest) -> list[Step]:
@@ -220,14 +226,14 @@ def failing_at(suite: Suite, turn: int) -> plans.Reply:
     return failing
 
 
-async def cancelled(suite: Suite, at: int, mode: str) -> list[Event]:
-    """A run that is cancelled at an event."""
+async def ask_and_cancel(suite: Suite, event_number: int, mode: str) -> list[Event]:
+    """Run a query and cancel it at this event."""
     suite.llm.reply = plans.busy_model()
     events: list[Event] = []
     async with suite.client.ask("hello", agent_key="react", chat_id=suite.chat_id) as deltas:
         async for delta in deltas:
             events.append(as_json(delta))
-            if len(events) == at:
+            if len(events) == event_number:
                 run_id = run_of(events)
                 await suite.client.cancel(run_id, mode=mode)
     check_order(events)

@@ -1,4 +1,4 @@
-"""One budget of a tree of sub-agents, and one end: of calls, tokens, time, and money, which is reserved first."""
+"""A tree of sub-agents shares one budget of calls, tokens, time and money, reserved first, and ends together."""
 
 import asyncio
 import json
@@ -10,19 +10,19 @@ import pytest
 from headrace.errors import Overloaded, ProviderUnavailable, StreamStalled
 from headrace.v1 import common_pb2, llm_pb2, tools_pb2
 from tests.support.orchestrator import CHAT, MODEL, REACT, Serve, Suite, results
-from tests.support.orchestrator.prices import ANSWER_TOKENS, bill, plant, priced, spent_usd, tree
+from tests.support.orchestrator.prices import ANSWER_TOKENS, bill, priced_model, script_tree, spent_usd, tree
 from tests.support.orchestrator.steps import BREAK, Step, ToolStep, answer, call, call_tool, content, finish
-from tests.support.orchestrator.subagents import CHILDREN, cancelled, delegated, first_question, texts_of
+from tests.support.orchestrator.subagents import CHILDREN, delegate_task, first_question, run_and_cancel_tree, texts_of
 from tests.support.timing import within
 from tests.support.waiting import wait_until
 
 SMALLEST = 256
-"""No call is made for a shorter answer."""
+"""No call is made if the money affords fewer output tokens than this."""
 
 
-async def test_one_call_that_the_limit_does_not_allow_is_not_made(serve: Serve) -> None:
+async def test_a_call_that_the_limit_does_not_allow_is_not_made(serve: Serve) -> None:
     async with serve(budget={"maxCostUsd": 0.0001}) as suite:
-        suite.llm.models = [priced()]
+        suite.llm.models = [priced_model()]
         suite.llm.reply = lambda request: [*content("a long story"), *bill(request)]
         events = await suite.ask()
         assert not suite.llm.requests
@@ -36,14 +36,14 @@ async def test_one_call_that_the_limit_does_not_allow_is_not_made(serve: Serve) 
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_50_sub_agents_of_any_prices_never_pass_the_limit(serve: Serve, seed: int) -> None:
+async def test_50_sub_agents_at_any_prices_never_exceed_the_limit(serve: Serve, seed: int) -> None:
     chance = random.Random(seed)
     prices = {f"m{n}": chance.uniform(0, 80) for n in range(6)} | {"m": 3.0}
     limit_usd = chance.uniform(0.05, 2)
     agents = {name: REACT | {"modelConfig": MODEL | {"model": name}, "toolConfig": {}} for name in prices}
     async with serve(beside=agents, **(tree(maxCostUsd=limit_usd) | {"subagents": [*prices]})) as suite:
-        suite.llm.models = [priced(name, price) for name, price in prices.items()]
-        plant(suite, chance.choices([*prices], k=50), prices)
+        suite.llm.models = [priced_model(name, price) for name, price in prices.items()]
+        script_tree(suite, chance.choices([*prices], k=50), prices)
         events = await suite.ask()
         last = suite.llm.requests[-1]
     assert spent_usd(events) <= limit_usd + 1e-9
@@ -54,11 +54,11 @@ async def test_50_sub_agents_of_any_prices_never_pass_the_limit(serve: Serve, se
         assert texts_of(last, "tool")
 
 
-async def test_calls_that_fit_beside_each_other_are_made_beside_each_other(serve: Serve) -> None:
+async def test_calls_whose_reservations_fit_together_run_in_parallel(serve: Serve) -> None:
     meeting = asyncio.Barrier(8)
     async with serve(**tree(maxCostUsd=1.0)) as suite:
-        suite.llm.models = [priced()]
-        plant(suite, ["react"] * 8, {"m": 10.0})
+        suite.llm.models = [priced_model()]
+        script_tree(suite, ["react"] * 8, {"m": 10.0})
         reply = suite.llm.reply
         assert reply is not None
         suite.llm.reply = lambda request: [
@@ -79,7 +79,7 @@ async def test_an_answer_is_as_long_as_the_money_affords(
 ) -> None:
     model = MODEL | ({"max_tokens": max_tokens} if max_tokens else {})
     async with serve(budget={"maxCostUsd": limit_usd}, modelConfig=model) as suite:
-        suite.llm.models = [priced()]
+        suite.llm.models = [priced_model()]
         suite.llm.reply = lambda request: [*content("a long story"), *bill(request)]
         events = await suite.ask()
         assert [request.max_tokens for request in suite.llm.requests] == [sent]
@@ -95,27 +95,27 @@ async def test_an_answer_is_as_long_as_the_money_affords(
         assert not notices
 
 
-async def test_of_a_model_that_writes_much_half_of_the_money_is_left(serve: Serve) -> None:
+async def test_a_model_with_a_large_output_limit_gets_at_most_half_of_the_money(serve: Serve) -> None:
     async with serve(budget={"maxCostUsd": 1.0}) as suite:
-        suite.llm.models = [priced(output_tokens_max=128_000)]
+        suite.llm.models = [priced_model(output_tokens_max=128_000)]
         suite.llm.reply = lambda request: [*content("a story"), *bill(request)]
         await suite.ask()
         assert [request.max_tokens for request in suite.llm.requests] == [50_000]
 
 
-async def test_input_counts_at_its_dearest_price(serve: Serve) -> None:
+async def test_input_is_reserved_at_its_highest_price(serve: Serve) -> None:
     async with serve(budget={"maxCostUsd": 0.02}) as suite:
-        suite.llm.models = [priced(input_usd=1000.0)]
+        suite.llm.models = [priced_model(input_usd=1000.0)]
         events = await suite.ask("word " * 100)
         assert not suite.llm.requests
     assert events[-1]["error"]["details"]["limit"] == "maxCostUsd"
 
 
-async def test_a_call_dearer_than_its_worst_case_passes_the_limit_once(serve: Serve) -> None:
-    """The provider bills three times its prices: what follows is reserved three times as large."""
+async def test_reservations_grow_after_a_call_billed_above_its_reservation(serve: Serve) -> None:
+    """The provider bills three times its prices, so later calls reserve three times as much."""
     looks = iter(range(100))
     async with serve(budget={"maxCostUsd": 0.2, "maxModelCalls": 100, "maxToolCalls": 100}) as suite:
-        suite.llm.models = [priced()]
+        suite.llm.models = [priced_model()]
         suite.llm.reply = lambda request: [
             *call("look", json.dumps({"n": next(looks)})),
             *bill(request, 30.0)[:-1],
@@ -126,7 +126,7 @@ async def test_a_call_dearer_than_its_worst_case_passes_the_limit_once(serve: Se
     assert spent_usd(events) <= 0.2
 
 
-async def test_without_a_price_the_run_is_refused_or_counted_in_tokens_as_the_agent_says(serve: Serve) -> None:
+async def test_without_a_price_a_run_is_refused_or_counted_in_tokens(serve: Serve) -> None:
     for models in ([], [llm_pb2.ModelInfo(model="m", input_usd_per_mtok=1.0, output_usd_per_mtok=1.0)]):
         async with serve(answer("hello"), budget={"maxCostUsd": 1.0}) as suite:
             suite.llm.models = models
@@ -147,20 +147,20 @@ async def test_a_gateway_that_was_away_is_asked_for_the_price_again(serve: Serve
         suite.llm.models = ProviderUnavailable("restarting")
         events = await suite.ask()
         assert (events[-1]["error"]["code"], suite.llm.requests) == ("PROVIDER_UNAVAILABLE", [])
-        suite.llm.models = [priced()]
+        suite.llm.models = [priced_model()]
         assert (await suite.ask())[-1]["type"] == "run.complete"
 
 
-async def test_cancelled_calls_are_charged_by_estimate(serve: Serve) -> None:
+async def test_cancelled_calls_are_charged_an_estimate(serve: Serve) -> None:
     async with serve(**tree(maxCostUsd=10.0)) as suite:
-        suite.llm.models = [priced(input_usd=2.0)]
-        plant(suite, ["react"] * 50, {"m": 10.0})
+        suite.llm.models = [priced_model(input_usd=2.0)]
+        script_tree(suite, ["react"] * 50, {"m": 10.0})
         reply = suite.llm.reply
         assert reply is not None
         suite.llm.reply = lambda request: (
             [*content("one moment"), 3600.0] if first_question(request).startswith("task") else reply(request)
         )
-        events = await cancelled(suite, "now", within_s=5)
+        events = await run_and_cancel_tree(suite, "now", within_s=5)
     usage = events[-1]["usage"]
     assert usage["estimated"]
     assert usage["outputTokens"] == 50 * 4
@@ -175,17 +175,17 @@ async def test_cancelled_calls_are_charged_by_estimate(serve: Serve) -> None:
         ([Overloaded("the provider is busy")], False),
     ],
 )
-async def test_calls_that_fail_untold_are_charged_where_a_provider_worked(
+async def test_failed_calls_without_usage_are_charged_if_the_provider_worked(
     serve: Serve, steps: list[Step], is_charged: bool
 ) -> None:
     async with serve(steps, budget={"maxCostUsd": 1.0}) as suite:
-        suite.llm.models = [priced(input_usd=2.0)]
+        suite.llm.models = [priced_model(input_usd=2.0)]
         events = await suite.ask()
     assert events[-1]["type"] == "run.error"
     assert (spent_usd(events) > 0) is is_charged
 
 
-async def test_tools_that_ask_a_model_have_the_money_that_is_left(serve: Serve) -> None:
+async def test_tools_that_ask_a_model_get_the_remaining_money(serve: Serve) -> None:
     usage = common_pb2.Usage(model_calls=2, input_tokens=100, output_tokens=50, cost_usd=0.3)
     outcome = tools_pb2.ToolOutcome(ok=True, result="found")
     searched: list[ToolStep] = [tools_pb2.ToolDelta(usage=usage), tools_pb2.ToolDelta(result=outcome)]
@@ -196,7 +196,7 @@ async def test_tools_that_ask_a_model_have_the_money_that_is_left(serve: Serve) 
         budget={"maxCostUsd": 1.0},
         toolConfig={"backends": ["deep_search"]},
     ) as suite:
-        suite.llm.models = [priced(input_usd=2.0)]
+        suite.llm.models = [priced_model(input_usd=2.0)]
         suite.tools.tools.append(tools_pb2.Tool(name="deep_search", parameters="{}", kind="backend", asks_model=True))
         suite.tools.plays["deep_search"] = [searched]
         events = await suite.ask()
@@ -209,10 +209,10 @@ async def test_tools_that_ask_a_model_have_the_money_that_is_left(serve: Serve) 
 
 
 @pytest.mark.parametrize(("limit_usd", "asides"), [(0.0432, 0), (0.1, 1)])
-async def test_what_is_asked_beside_the_turns_shares_the_money(serve: Serve, limit_usd: float, asides: int) -> None:
+async def test_model_calls_next_to_the_turns_share_the_money(serve: Serve, limit_usd: float, asides: int) -> None:
     memory = {"recap": {"enabled": True, "insights": "llm"}}
     async with serve(budget={"maxCostUsd": limit_usd}, memory=memory, react={"maxSteps": 14}) as suite:
-        suite.llm.models, suite.tools.result_chars = [priced(output_tokens_max=600)], 900
+        suite.llm.models, suite.tools.result_chars = [priced_model(output_tokens_max=600)], 900
 
         def reply(request: llm_pb2.ChatRequest) -> list[Step]:
             count = len(texts_of(request, "tool"))
@@ -229,41 +229,41 @@ async def test_what_is_asked_beside_the_turns_shares_the_money(serve: Serve, lim
     assert (events[-1]["type"] == "run.complete") is bool(asides)
 
 
-def spent(tokens: int, reason: str = "stop") -> list[Step]:
+def usage_and_finish(tokens: int, reason: str = "stop") -> list[Step]:
     usage = llm_pb2.LlmDelta(usage={"input_tokens": tokens, "output_tokens": 0, "model_calls": 1})  # pyright: ignore[reportArgumentType] - a dict is a message to protobuf
     return [usage, llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=reason))]
 
 
 def plant_children(suite: Suite, *child: Step) -> None:
-    """Let the run's first turn call 50 sub-agents, and each of their turns be this; without it, another look."""
-    calls = [step for n in range(CHILDREN) for step in delegated(f"task {n}", index=n)]
+    """Let the run's first turn call 50 sub-agents, each of whose turns is `child`, or without it another look."""
+    calls = [step for n in range(CHILDREN) for step in delegate_task(f"task {n}", index=n)]
 
     def reply(request: llm_pb2.ChatRequest) -> list[Step]:
         if first_question(request).startswith("task"):
             return [*child] or another_look(suite)
-        return answer("that is it") if texts_of(request, "tool") else [*calls, *spent(10, "tool_calls")]
+        return answer("that is it") if texts_of(request, "tool") else [*calls, *usage_and_finish(10, "tool_calls")]
 
     suite.llm.reply = reply
 
 
 def another_look(suite: Suite) -> list[Step]:
-    """A turn that asks for one more, never for the same."""
-    return [0.01, *call("look", json.dumps({"n": len(suite.llm.requests)})), *spent(1500, "tool_calls")]
+    """Return a turn with one more call, each with other arguments."""
+    return [0.01, *call("look", json.dumps({"n": len(suite.llm.requests)})), *usage_and_finish(1500, "tool_calls")]
 
 
-async def test_50_sub_agents_never_make_more_model_calls_than_there_are(serve: Serve) -> None:
+async def test_50_sub_agents_never_exceed_the_limit_of_model_calls(serve: Serve) -> None:
     async with serve(**tree(maxModelCalls=60)) as suite:
         plant_children(suite)
         events = await suite.ask()
         assert len(suite.llm.requests) == 61
     assert (events[-1]["type"], events[-1]["finishReason"]) == ("run.complete", "budget")
-    assert events[-1]["usage"]["modelCalls"] == 61  # the last one is the run's own, for its answer
-    told = [json.loads(text) for text, _ in results(events) if "contextId" in text]
-    assert {outcome["error"] for outcome in told} == {"BUDGET_EXCEEDED"}
-    assert len(told) == CHILDREN
+    assert events[-1]["usage"]["modelCalls"] == 61  # The last call is the run's own, for its answer.
+    child_results = [json.loads(text) for text, _ in results(events) if "contextId" in text]
+    assert {outcome["error"] for outcome in child_results} == {"BUDGET_EXCEEDED"}
+    assert len(child_results) == CHILDREN
 
 
-async def test_50_sub_agents_pass_max_tokens_by_less_than_one_turn(serve: Serve) -> None:
+async def test_50_sub_agents_exceed_max_tokens_by_less_than_one_turn(serve: Serve) -> None:
     async with serve(**tree(maxTokens=40_000)) as suite:
         plant_children(suite)
         events = await suite.ask()
@@ -274,9 +274,9 @@ async def test_50_sub_agents_pass_max_tokens_by_less_than_one_turn(serve: Serve)
     assert events[-1]["usage"]["inputTokens"] == int(details["tokens"])
 
 
-async def test_what_others_have_reserved_is_waited_for(serve: Serve) -> None:
+async def test_a_call_waits_while_others_hold_reservations(serve: Serve) -> None:
     async with serve(**tree(maxTokens=100_000)) as suite:
-        plant_children(suite, 0.01, *content("found"), *spent(100))
+        plant_children(suite, 0.01, *content("found"), *usage_and_finish(100))
         events = await suite.ask()
     assert events[-1]["type"] == "run.complete"
     assert [ok for _, ok in results(events)] == [True] * CHILDREN
@@ -287,45 +287,45 @@ async def test_any_other_limit_ends_the_whole_tree(serve: Serve, limit: dict[str
     async with serve(**tree(**limit)) as suite:
         plant_children(suite)
         events = await suite.ask()
-        async with within(1):  # the run's end is told by one service and the end of its calls by another
+        async with within(1):  # One service ends the run, another one its calls.
             await wait_until(lambda: not suite.llm.open)
-        again = await suite.ask("task of my own", agent="oneshot")
+        next_run = await suite.ask("task of my own", agent="oneshot")
     assert events[-1]["error"]["details"]["limit"] == next(iter(limit))
-    assert again[0]["type"] == "request.query"
+    assert next_run[0]["type"] == "request.query"
 
 
 @pytest.mark.parametrize("timeout_ms", [20, 40, 60, 80])
-async def test_sub_agents_that_have_only_just_begun_end_with_their_run(serve: Serve, timeout_ms: int) -> None:
+async def test_sub_agents_that_have_just_started_end_with_their_run(serve: Serve, timeout_ms: int) -> None:
     async with serve(**tree(timeoutMs=timeout_ms)) as suite:
         plant_children(suite)
-        events = await suite.ask()  # whose order is checked
+        events = await suite.ask()  # `Suite.ask` checks their order.
     assert events[-1]["error"]["details"]["limit"] == "timeoutMs"
 
 
 async def test_a_cancelled_tree_ends_within_a_second_with_all_connections_closed(serve: Serve) -> None:
     async with serve(**tree()) as suite:
         plant_children(suite, *content("one ", "moment"), 3600.0)
-        events = await cancelled(suite, "now", within_s=1)
+        events = await run_and_cancel_tree(suite, "now", within_s=1)
         async with within(1):
             await wait_until(lambda: not suite.llm.open)
     assert events[-1]["type"] == "run.cancel"
     assert sum(event["type"] == "subagent.end" for event in events) == CHILDREN
 
 
-async def test_after_step_lets_every_sub_agent_finish_its_turn(serve: Serve) -> None:
+async def test_a_cancel_after_step_lets_every_sub_agent_finish_its_turn(serve: Serve) -> None:
     async with serve(**tree()) as suite:
         met = asyncio.Barrier(CHILDREN + 1)
-        plant_children(suite, met, *call("look", '{"n":1}'), *spent(10, "tool_calls"))
-        events = await cancelled(suite, "after_step", within_s=60, met=met)
+        plant_children(suite, met, *call("look", '{"n":1}'), *usage_and_finish(10, "tool_calls"))
+        events = await run_and_cancel_tree(suite, "after_step", within_s=60, met=met)
         assert len(suite.llm.requests) == CHILDREN + 1
     assert events[-1]["type"] == "run.cancel"
-    looked = [text for text, _ in results(events) if text.startswith("seen")]
-    assert len(looked) == CHILDREN
+    look_results = [text for text, _ in results(events) if text.startswith("seen")]
+    assert len(look_results) == CHILDREN
     assert [json.loads(text)["error"] for text, _ in results(events) if "contextId" in text] == ["cancelled"] * CHILDREN
 
 
-async def test_the_model_is_told_what_is_left_where_the_agent_asks_for_it(serve: Serve) -> None:
-    looks = call("look") + spent(1000, "tool_calls")
+async def test_with_tell_model_the_requests_say_what_is_left_of_the_budget(serve: Serve) -> None:
+    looks = call("look") + usage_and_finish(1000, "tool_calls")
     limits = {"maxModelCalls": 4, "maxToolCalls": 3, "maxTokens": 5000, "maxCostUsd": 1.0}
     budget = {"tellModel": True, "unknownPrice": "MAX_TOKENS"} | limits
     started_s = asyncio.get_running_loop().time()
@@ -333,15 +333,15 @@ async def test_the_model_is_told_what_is_left_where_the_agent_asks_for_it(serve:
         await suite.ask()
         took_s = asyncio.get_running_loop().time() - started_s
         reminders = [request.messages[-1].content[-1].text for request in suite.llm.requests]
-    whole = r"Left of the budget: 4 model calls, this one included, 3 tool calls, (\d+) s, 5000 tokens"
-    left = re.search(whole, reminders[0])
-    assert left is not None
-    assert 119 - took_s <= int(left[1]) <= 120
+    pattern = r"Left of the budget: 4 model calls, this one included, 3 tool calls, (\d+) s, 5000 tokens"
+    match = re.search(pattern, reminders[0])
+    assert match is not None
+    assert 119 - took_s <= int(match[1]) <= 120
     assert "Left of the budget: 3 model calls, this one included, 2 tool calls" in reminders[1]
     assert "4000 tokens, 1.0000 US dollars." in reminders[1]
 
 
-async def test_what_is_left_is_in_get_run(serve: Serve) -> None:
+async def test_get_run_returns_what_is_left_of_the_budget(serve: Serve) -> None:
     async with serve(**tree(maxModelCalls=60, maxTokens=10_000_000)) as suite:
         plant_children(suite, *content("one ", "moment"), 3600.0)
         run_id = ""

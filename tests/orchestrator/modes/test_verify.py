@@ -1,4 +1,4 @@
-"""SECOND_PASS_FIX and REASONING_SUMMARY: readers get what a further turn makes of an answer, and of a thought."""
+"""SECOND_PASS_FIX and REASONING_SUMMARY: readers get a second turn's version of the answer or of the reasoning."""
 
 from typing import Any
 
@@ -16,26 +16,26 @@ DRAFT = reasoning("hm") + content("It is ", "four.") + finish()
 FIXED = answer("It ", "is ", "five.")
 
 
-async def stored(suite: Suite) -> list[memory_pb2.StepLine]:
-    """The steps of the suite's last run."""
+async def read_stored_steps(suite: Suite) -> list[memory_pb2.StepLine]:
+    """Return the read_stored_steps steps of the suite's last run."""
     request = memory_pb2.GetChatRequest(run_id=suite.run_ids[-1], include_lines=True)
     lines = (await suite.memory.GetChat(request, None)).lines
     return [line.step for line in lines if line.HasField("step")]
 
 
-def seen(suite: Suite, turn: int) -> str:
-    """All text of a request."""
+def read_request_text(suite: Suite, turn: int) -> str:
+    """Return all text of a request."""
     return "\n".join(part.text for message in suite.llm.requests[turn].messages for part in message.content)
 
 
 @pytest.mark.parametrize("mode", ["REACT", "ONESHOT"])
-async def test_the_second_turn_is_the_answer_delta_by_delta(serve: Serve, mode: str) -> None:
+async def test_the_second_turn_is_streamed_as_the_answer(serve: Serve, mode: str) -> None:
     async with serve(DRAFT, FIXED, mode=mode, plain={}, **CHECKED) as suite:
         events = await suite.ask()
-        steps = await stored(suite)
+        steps = await read_stored_steps(suite)
     assert texts(events, "content") == ["It ", "is ", "five."]
     assert texts(events, "reasoning") == ["hm"], "reasoning is streamed as always"
-    assert "It is four." in seen(suite, 1)
+    assert "It is four." in read_request_text(suite, 1)
     assert suite.llm.requests[1].tool_choice in ("none", "")
     assert [step.stage for step in steps] == ["verify", mode.lower()]
     draft = steps[0].messages[-1]
@@ -43,24 +43,24 @@ async def test_the_second_turn_is_the_answer_delta_by_delta(serve: Serve, mode: 
     assert events[-1]["usage"]["modelCalls"] == 2
 
 
-async def test_later_turns_and_readers_know_nothing_of_the_draft(serve: Serve) -> None:
+async def test_later_turns_and_the_history_omit_the_draft(serve: Serve) -> None:
     async with serve(DRAFT, FIXED, answer("Good."), FIXED, **CHECKED) as suite:
         await suite.ask()
         history = await suite.client.chat(suite.chat_id)
         await suite.ask("and now?")
-        assert "four" not in seen(suite, 2)
-        assert "It is five." in seen(suite, 2)
-        assert "Good." in seen(suite, 3)
-        assert "four" not in seen(suite, 3)
+        assert "four" not in read_request_text(suite, 2)
+        assert "It is five." in read_request_text(suite, 2)
+        assert "Good." in read_request_text(suite, 3)
+        assert "four" not in read_request_text(suite, 3)
     snapshots = [event.content_snapshot.text for event in history.events if event.HasField("content_snapshot")]
     assert snapshots == ["It is five."]
 
 
-async def test_what_is_said_before_a_tool_is_no_draft(serve: Serve) -> None:
+async def test_text_before_a_tool_call_is_not_a_draft(serve: Serve) -> None:
     ask = content("Let ", "me look.") + call("look") + finish("tool_calls")
     async with serve(ask, DRAFT, FIXED, **CHECKED) as suite:
         events = await suite.ask()
-        assert [step.stage for step in await stored(suite)] == ["react", "react", "verify", "react"]
+        assert [step.stage for step in await read_stored_steps(suite)] == ["react", "react", "verify", "react"]
     assert texts(events, "content") == ["Let ", "me look.", "It ", "is ", "five."]
     plans.check_pairs(suite)
 
@@ -81,7 +81,7 @@ async def test_without_a_second_turn_the_draft_is_the_answer(
     assert events[-1]["finishReason"] == "stop"
 
 
-async def test_a_second_turn_that_breaks_off_ends_the_run(serve: Serve) -> None:
+async def test_a_second_turn_that_breaks_off_fails_the_run(serve: Serve) -> None:
     async with serve(DRAFT, [*content("It "), Overloaded("busy")], **CHECKED) as suite:
         events = await suite.ask()
     assert texts(events, "content") == ["It "]
@@ -99,10 +99,10 @@ async def test_a_cancel_between_the_turns_leaves_the_chat_in_order(serve: Serve)
     assert texts(events, "content") == ["It ", "is ", "five."]
 
 
-async def test_the_summary_of_a_plan_is_checked_and_nothing_else(serve: Serve) -> None:
+async def test_of_a_plan_only_the_summary_is_checked(serve: Serve) -> None:
     async with serve(**plans.agent(), **CHECKED) as suite:
         events = await plans.ask_checked(suite, plans.model(plans.add("one", "two")))
-        stages = [step.stage for step in await stored(suite) if not step.context_id]
+        stages = [step.stage for step in await read_stored_steps(suite) if not step.context_id]
     assert stages.count("verify") == 1
     assert stages[-2:] == ["verify", "summary"]
     assert only(events, "run.complete")["finishReason"] == "stop"
@@ -115,7 +115,7 @@ ANSWER = reasoning("secret two") + content("It ", "snows.") + finish()
 SUMMARY = answer("I ", "looked.")
 
 
-async def test_a_summary_comes_as_reasoning_deltas_behind_the_answer(serve: Serve) -> None:
+async def test_a_reasoning_summary_is_streamed_after_the_answer(serve: Serve) -> None:
     async with serve(THINK, ANSWER, **SUMMED) as suite:
         suite.llm.aside["reasoning_summary"] = SUMMARY
         events = await suite.ask()
@@ -124,11 +124,13 @@ async def test_a_summary_comes_as_reasoning_deltas_behind_the_answer(serve: Serv
     kinds = [event["type"] for event in events]
     assert kinds.index("content.end") < kinds.index("reasoning.start")
     assert request.messages[-1].content[0].text == "secret one\n\nsecret two"
-    assert suite.llm.requests[1].messages[-2].reasoning_content == "secret one", "the tool loop has it"
+    assert suite.llm.requests[1].messages[-2].reasoning_content == "secret one", (
+        "requests of the tool loop keep the reasoning"
+    )
     assert events[-1]["usage"]["modelCalls"] == 3
 
 
-async def test_history_and_later_runs_have_the_summary_at_most(serve: Serve) -> None:
+async def test_history_and_later_runs_have_no_reasoning_but_the_summary(serve: Serve) -> None:
     async with serve(THINK, ANSWER, answer("Still."), **SUMMED) as suite:
         suite.llm.aside["reasoning_summary"] = SUMMARY
         await suite.ask()
@@ -136,11 +138,11 @@ async def test_history_and_later_runs_have_the_summary_at_most(serve: Serve) -> 
         await suite.ask("again")
     assert "secret" not in str(history)
     assert "secret" not in str(suite.llm.requests[2])
-    shown = [event.reasoning_snapshot.text for event in history.events if event.HasField("reasoning_snapshot")]
-    assert shown == ["I looked."]
+    summaries = [event.reasoning_snapshot.text for event in history.events if event.HasField("reasoning_snapshot")]
+    assert summaries == ["I looked."]
 
 
-async def test_a_summary_that_cannot_be_made_is_no_loss(serve: Serve) -> None:
+async def test_a_run_completes_without_a_reasoning_summary_that_fails(serve: Serve) -> None:
     async with serve(ANSWER, **SUMMED) as suite:
         suite.llm.aside["reasoning_summary"] = [Overloaded("busy")]
         events = await suite.ask()
@@ -151,7 +153,7 @@ async def test_a_summary_that_cannot_be_made_is_no_loss(serve: Serve) -> None:
     assert texts(events, "reasoning") == []
 
 
-async def test_what_was_thought_about_tasks_is_in_the_summary_of_a_plan(serve: Serve) -> None:
+async def test_the_reasoning_summary_of_a_plan_covers_its_tasks(serve: Serve) -> None:
     async with serve(**plans.agent(), **SUMMED) as suite:
         suite.llm.aside["reasoning_summary"] = SUMMARY
         model = plans.model(plans.add("one"), work=lambda _: [*reasoning("of one"), *ANSWER])

@@ -1,4 +1,4 @@
-"""Configuration in the audit log: what is taken each time, what is refused once, over a real server."""
+"""Configuration in the audit log: every accepted state, and each refusal once, sent over a real server."""
 
 import asyncio
 import json
@@ -25,16 +25,18 @@ from tests.support.facade.audit import make_audit_trail
 
 
 @asynccontextmanager
-async def telling(noted: ConfigAudit, *services: AuditService) -> AsyncGenerator[tuple[AuditRecords, Any]]:
-    """Tell what is noted to a memory with these services."""
-    served = [GrpcService("headrace.v1.AuditService", one, add_AuditServiceServicer_to_server) for one in services]
+async def sending_to_memory(audit: ConfigAudit, *services: AuditService) -> AsyncGenerator[tuple[AuditRecords, Any]]:
+    """Send what is noted to a memory with these services."""
+    served = [
+        GrpcService("headrace.v1.AuditService", service, add_AuditServiceServicer_to_server) for service in services
+    ]
     async with (
         serving_grpc(ServerSettings(listen="127.0.0.1:0", drain_s=1), served) as running,
         open_channel(running.addresses[0], ()) as channel,
         asyncio.timeout(30),
     ):
         records = AuditRecords(channel, ORCHESTRATOR)
-        task = asyncio.create_task(noted.run_records(records))
+        task = asyncio.create_task(audit.run_records(records))
         yield records, task
         task.cancel()
 
@@ -45,11 +47,11 @@ async def read_records(trail: AuditTrail, count: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-async def test_what_is_taken_and_refused_is_told(tmp_path: Path) -> None:
-    trail, noted, registry = make_audit_trail(), ConfigAudit(), Registry(tmp_path)
+async def test_accepted_and_refused_configuration_is_recorded(tmp_path: Path) -> None:
+    trail, audit, registry = make_audit_trail(), ConfigAudit(), Registry(tmp_path)
 
     def read() -> None:
-        noted.note("agents", read_collecting(registry.reload))
+        audit.note("agents", read_collecting(registry.reload))
 
     read()
     (tmp_path / "writer.json").write_text("{")
@@ -57,7 +59,7 @@ async def test_what_is_taken_and_refused_is_told(tmp_path: Path) -> None:
     read()
     (tmp_path / "writer.json").unlink()
     read()
-    async with telling(noted, AuditService(trail)):
+    async with sending_to_memory(audit, AuditService(trail)):
         records = await read_records(trail, 3)
     assert [(record["event"], record["part"]) for record in records] == [
         ("config.taken", "agents"),
@@ -68,7 +70,7 @@ async def test_what_is_taken_and_refused_is_told(tmp_path: Path) -> None:
     assert records[1]["problem"]
 
 
-async def test_what_memory_does_not_take_is_told_again() -> None:
+async def test_a_record_that_memory_refuses_is_sent_again() -> None:
     trail = make_audit_trail()
 
     class BusyOnce(AuditService):
@@ -80,18 +82,18 @@ async def test_what_memory_does_not_take_is_told_again() -> None:
                 raise Overloaded("try again later")
             return await super().RecordAudit(request, context)
 
-    noted = ConfigAudit()
-    async with telling(noted, BusyOnce(trail)):
+    audit = ConfigAudit()
+    async with sending_to_memory(audit, BusyOnce(trail)):
         for part in ("agents", "modes"):
-            noted.note(part, frozenset())
+            audit.note(part, frozenset())
         assert [record["part"] for record in await read_records(trail, 2)] == ["agents", "modes"]
 
 
-async def test_a_memory_without_an_audit_log_is_no_end_of_the_orchestrator() -> None:
-    noted = ConfigAudit()
-    noted.note("agents", frozenset())
-    async with telling(noted) as (records, task):
+async def test_a_memory_without_an_audit_log_does_not_stop_the_orchestrator() -> None:
+    audit = ConfigAudit()
+    audit.note("agents", frozenset())
+    async with sending_to_memory(audit) as (records, task):
         with pytest.raises(Overloaded, match="UNIMPLEMENTED"):
             await records.record("config.taken", None)
-        done, _ = await asyncio.wait([task], timeout=0.2)
-        assert not done
+        ended, _ = await asyncio.wait([task], timeout=0.2)
+        assert not ended

@@ -1,4 +1,4 @@
-"""What an erasure's record says while it does not go on."""
+"""What the record of an erasure says while the erasure fails."""
 
 import asyncio
 from typing import Any
@@ -16,11 +16,11 @@ from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 
 NOBODY: Any = None
-"""No run is ended in these tests."""
+"""The object that ends runs; these tests end none."""
 
 
 class FailingStore(DataStoreServiceServicer):
-    """Gives one erasure, which fails as told, and keeps what is reported of it."""
+    """Hands out one erasure, which fails as given, and collects the problems reported."""
 
     def __init__(self, failure: grpc.StatusCode | None) -> None:
         self.failure = failure
@@ -49,7 +49,7 @@ class FailingStore(DataStoreServiceServicer):
     ("failure", "problem"),
     [(None, "INTERNAL: "), (grpc.StatusCode.DATA_LOSS, "DATA_LOSS: not here"), (grpc.StatusCode.UNIMPLEMENTED, "")],
 )
-async def test_an_error_that_no_rule_names_is_the_problem_of_the_record(
+async def test_an_unexpected_error_becomes_the_problem_of_the_record(
     failure: grpc.StatusCode | None, problem: str
 ) -> None:
     store = FailingStore(failure)  # pyright: ignore[reportAbstractUsage] - the stubs name all RPCs abstract
@@ -67,4 +67,4 @@ async def test_an_error_that_no_rule_names_is_the_problem_of_the_record(
         finally:
             watching.cancel()
             await asyncio.wait([watching])
-    assert [said.startswith(problem) for said in store.problems] == ([True] if problem else [])
+    assert [reported.startswith(problem) for reported in store.problems] == ([True] if problem else [])

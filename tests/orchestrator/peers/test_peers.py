@@ -1,4 +1,4 @@
-"""Peers: tools that are away for a while, or for good; embeddings, a number at a time; answers that hold a while."""
+"""Peers: an unreachable tools service, a limited number of embedding calls, and replies cached for a while."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from services.orchestrator.server import orchestrator
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 from tests.support.local_client import open_client
 from tests.support.orchestrator import NO_DRAIN, Serve, Step, Suite, answer, ask_for, call_tool
-from tests.support.orchestrator.crashes import changes_of
+from tests.support.orchestrator.crashes import with_tools
 from tests.support.orchestrator.recorded_runs import ONCE, RUNS, World
 from tests.support.order import Event, check_order
 from tests.support.timing import within
@@ -37,7 +37,7 @@ def serving_tools(suite: Suite, address: str) -> AbstractAsyncContextManager[Run
 
 @asynccontextmanager
 async def orchestrator_of(suite: Suite, address: str) -> AsyncGenerator[Client]:
-    """A client of an orchestrator that looks for the tools service at `address`."""
+    """A client of an orchestrator that connects to the tools service at `address`."""
     await suite.stop()
     config = replace(suite.config, tools_address=address)
     async with orchestrator(config) as running, open_client(running.addresses[0]) as client:
@@ -55,12 +55,12 @@ def address_of(suite: Suite) -> str:
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_a_run_that_begins_while_tools_are_away_is_done_when_they_are_back(serve: Serve, case: str) -> None:
+async def test_a_run_started_without_a_tools_service_completes_when_it_is_back(serve: Serve, case: str) -> None:
     _, play, changes = RUNS[case]
-    async with serve(**changes_of(changes)) as suite, orchestrator_of(suite, address_of(suite)) as client:
+    async with serve(**with_tools(changes)) as suite, orchestrator_of(suite, address_of(suite)) as client:
         world = World(suite, play)
         asking = asyncio.create_task(ask(client))
-        await asyncio.sleep(0.3)  # longer than connecting takes: the run has found nobody
+        await asyncio.sleep(0.3)  # Longer than connecting takes: the run has found no tools service.
         assert not asking.done()
         async with serving_tools(suite, address_of(suite)):
             events = await asking
@@ -71,10 +71,10 @@ async def test_a_run_that_begins_while_tools_are_away_is_done_when_they_are_back
 
 
 @pytest.mark.parametrize("tool", [ONCE, "look"])
-async def test_a_call_that_finds_nobody_has_not_begun(serve: Serve, tool: str) -> None:
-    """Nobody is asked whether it may have taken effect."""
+async def test_a_call_that_cannot_connect_has_not_started(serve: Serve, tool: str) -> None:
+    """The user is not asked whether the call took effect."""
     _, play, changes = RUNS["what is done once" if tool == ONCE else "a tool"]
-    changes = changes_of(changes) | {"budget": {"toolTimeoutMs": 300}}
+    changes = with_tools(changes) | {"budget": {"toolTimeoutMs": 300}}
     listed = asyncio.Event()
 
     async def note() -> None:
@@ -98,14 +98,14 @@ async def test_a_call_that_finds_nobody_has_not_begun(serve: Serve, tool: str) -
     assert not [event for event in events if event["type"] in ("run.notice", "approval.ask")]
 
 
-async def test_a_run_that_needs_tools_that_never_come_says_which_service_is_missing(serve: Serve) -> None:
+async def test_a_run_without_a_tools_service_fails_naming_the_service(serve: Serve) -> None:
     async with serve(budget={"timeoutMs": 8000}) as suite, orchestrator_of(suite, address_of(suite)) as client:
         error = (await ask(client))[-1]["error"]
     assert error["code"] == "PROVIDER_UNAVAILABLE"
     assert "Tool" in error["message"]
 
 
-async def test_a_parent_does_not_complete_without_the_work_of_sub_agents_that_lack_their_tools(serve: Serve) -> None:
+async def test_a_parent_fails_when_a_sub_agent_lacks_its_tools_service(serve: Serve) -> None:
     changes = RUNS["sub-agents"][2] | {"subagents": ["helper"], "toolConfig": {}, "budget": {"timeoutMs": 8000}}
     async with serve(**changes) as suite:
         helper = json.loads((suite.agents / "react.json").read_text()) | {"toolConfig": {"backends": ["look"]}}
@@ -124,29 +124,29 @@ def _delegate(request: llm_pb2.ChatRequest) -> list[Step]:
     return call_tool("call_subagent", '{"task":"a","agentKey":"helper"}')
 
 
-ASKED = llm_pb2.EmbedRequest(model="e", inputs=[llm_pb2.EmbeddingInput(text="a")], dimensions=2)
+REQUEST = llm_pb2.EmbedRequest(model="e", inputs=[llm_pb2.EmbeddingInput(text="a")], dimensions=2)
 REPLY = llm_pb2.EmbedResponse(provider_key="p", model="e", embeddings=[llm_pb2.Embedding(vector=b"12345678")])
 
 
-async def test_a_call_goes_to_the_gateway_and_its_answer_or_error_comes_back(serve: Serve) -> None:
+async def test_embed_returns_the_gateways_reply_or_error(serve: Serve) -> None:
     async with serve() as suite, grpc.aio.insecure_channel(suite.address) as channel:
         agents: Any = agent_pb2_grpc.AgentServiceStub(channel)
         suite.llm.embedded = [REPLY, NotFound("no model", model="e")]
-        assert await agents.Embed(ASKED, timeout=60) == REPLY
+        assert await agents.Embed(REQUEST, timeout=60) == REPLY
         with pytest.raises(NotFound), rpc_errors():
-            await agents.Embed(ASKED, timeout=60)
-        assert suite.llm.embed_requests == [ASKED, ASKED]
+            await agents.Embed(REQUEST, timeout=60)
+        assert suite.llm.embed_requests == [REQUEST, REQUEST]
 
 
-async def test_calls_above_the_places_are_refused_and_a_caller_that_leaves_gives_its_place_back(serve: Serve) -> None:
+async def test_embed_calls_beyond_the_limit_are_refused_and_cancelled_ones_free_their_place(serve: Serve) -> None:
     async with serve() as suite, grpc.aio.insecure_channel(suite.address) as channel:
         agents: Any = agent_pb2_grpc.AgentServiceStub(channel)
         suite.llm.embedding = asyncio.Event()
-        calls = [agents.Embed(ASKED, timeout=600) for _ in range(CALLS_MAX)]
+        calls = [agents.Embed(REQUEST, timeout=600) for _ in range(CALLS_MAX)]
         async with within(20):
             await wait_until(lambda: len(suite.llm.embed_requests) >= CALLS_MAX)
         with pytest.raises(Overloaded), rpc_errors():
-            await agents.Embed(ASKED, timeout=60)
+            await agents.Embed(REQUEST, timeout=60)
         for call in calls:
             call.cancel()
         suite.llm.embedding.set()
@@ -154,14 +154,14 @@ async def test_calls_above_the_places_are_refused_and_a_caller_that_leaves_gives
             while True:
                 try:
                     with rpc_errors():
-                        assert await agents.Embed(ASKED, timeout=60) == REPLY
+                        assert await agents.Embed(REQUEST, timeout=60) == REPLY
                     return
                 except Overloaded:
                     await asyncio.sleep(0.01)
 
 
 class Source:
-    """Says how often it was asked."""
+    """A source whose replies are the number of calls so far."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -171,14 +171,14 @@ class Source:
         return [self.asked]
 
 
-async def test_a_fresh_answer_is_not_asked_for_again_and_an_old_one_is() -> None:
+async def test_a_fresh_reply_is_cached_and_an_expired_one_is_fetched_again() -> None:
     source, fresh, old = Source(), TtlCache[str, list[int]](60), TtlCache[str, list[int]](0)
     assert [await fresh.get_or_ask("a", source) for _ in range(3)] == [[1], [1], [1]]
     assert await fresh.get_or_ask("b", source) == [2]
     assert [await old.get_or_ask("a", source) for _ in range(2)] == [[3], [4]]
 
 
-async def test_an_empty_answer_and_an_error_are_not_relied_on() -> None:
+async def test_an_empty_reply_and_an_error_are_not_cached() -> None:
     async def nothing() -> list[int]:
         return []
 
@@ -192,7 +192,7 @@ async def test_an_empty_answer_and_an_error_are_not_relied_on() -> None:
     assert await fresh.get_or_ask("a", Source()) == [1]
 
 
-async def test_the_last_answers_are_kept() -> None:
+async def test_the_cache_keeps_the_latest_replies() -> None:
     source, fresh = Source(), TtlCache[int, list[int]](60)
     for question in range(ANSWERS_MAX + 1):
         await fresh.get_or_ask(question, source)

@@ -1,4 +1,4 @@
-"""Replay: what was recorded of each kind of run comes about again, and what differs is named."""
+"""Replay: the recording of each kind of run replays with the same events, and a difference is named."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ def local_transport(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def replay_lines(lines: list[str]) -> int:
-    """Replay in a thread: a replay has a loop of its own."""
+    """Replay in a thread, since a replay has an event loop of its own."""
     return await asyncio.to_thread(replay, read_cassette(lines))
 
 
@@ -37,17 +37,17 @@ async def record(suite: Suite, agent: str = "react", **fields: Any) -> list[str]
 
 
 @pytest.mark.parametrize("kind", RUNS)
-async def test_each_kind_of_run_comes_about_again(serve: Serve, kind: str) -> None:
+async def test_each_kind_of_run_replays_to_the_same_events(serve: Serve, kind: str) -> None:
     agent, play, changes = RUNS[kind]
     async with serve(**changes) as suite:
         World(suite, play)
         lines = await record(suite, agent)
-        again = await record(suite, agent)
-    for recorded in (lines, again):
+        second_recording = await record(suite, agent)
+    for recorded in (lines, second_recording):
         assert await replay_lines(recorded) == read_cassette(recorded).events[-1]["seq"]
 
 
-async def test_a_run_of_a_tenants_own_agent_comes_about_again(serve: Serve, tmp_path: Path) -> None:
+async def test_a_run_of_a_tenants_own_agent_replays_to_the_same_events(serve: Serve, tmp_path: Path) -> None:
     rules = [{"id": name, "period": "day", "tenant": name, "usd": 1000} for name in ("default", "bolt")]
     (tmp_path / "budgets.yaml").write_text(json.dumps({"budgets": rules}))
     turns = [call_tool("look"), answer("Done.")]
@@ -56,12 +56,12 @@ async def test_a_run_of_a_tenants_own_agent_comes_about_again(serve: Serve, tmp_
         await wait_for_grants(suite.client)
         await put(suite.client, make())
         lines = await record(suite, "own")
-    assert not [line for line in lines if "bolt" in line], "other tenants are not in it"
+    assert not [line for line in lines if "bolt" in line], "the recording does not name other tenants"
     assert await replay_lines(lines) == read_cassette(lines).events[-1]["seq"]
 
 
 def change_line(lines: list[str], member: str, old: str, new: str) -> int:
-    """Change the first line of that kind that has `old`; return its number."""
+    """Change `old` to `new` in the first line that has this member and `old`; return its number."""
     for index, line in enumerate(lines):
         if member in json.loads(line) and old in line:
             lines[index] = line.replace(old, new)
@@ -69,7 +69,7 @@ def change_line(lines: list[str], member: str, old: str, new: str) -> int:
     raise AssertionError(f"no {member} has {old}")
 
 
-async def test_the_first_line_that_differs_is_named_with_what_differs(serve: Serve) -> None:
+async def test_a_replay_names_the_first_line_that_differs_and_its_field(serve: Serve) -> None:
     differences = (
         ("event", ':"good."', ':"bad."', r'^line NUMBER: event \d+ \(content.delta\): delta: recorded "bad."'),
         ("answer", '"content":"good."', '"content":"bad."', r'recorded "good\.", replayed "bad\."'),
@@ -92,7 +92,7 @@ def offer(suite: Suite, form_ms: int) -> None:
     suite.tools.tools = [tool("look", "backend", approval="ask"), tool("form", "frontend", timeout_ms=form_ms)]
 
 
-async def test_an_approval_a_form_and_a_steer_are_told_again(serve: Serve, tmp_path: Path) -> None:
+async def test_a_replay_repeats_an_approval_a_form_and_a_steer(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "approvals.yaml").write_text("answerTimeoutMs: 90000\n")
     async with serve(*TURNS, toolConfig={"backends": ["look"], "frontends": ["form"]}) as suite:
         offer(suite, 60_000)
@@ -108,13 +108,13 @@ async def test_an_approval_a_form_and_a_steer_are_told_again(serve: Serve, tmp_p
         await ask(suite, ("approval.ask", approve), *[("gate.open", fill_in)] * 2, record=True)
         cassette = read_cassette(await suite.client.cassette(suite.run_ids[-1]))
     assert cassette.files == {"approvals.yaml": "answerTimeoutMs: 90000\n"}
-    told = [line.given["received"] for line in cassette.recorder if line.kind == "received"]
-    assert told == ["AgentService/Steer", "AgentService/Submit", "AgentService/Submit"]
+    methods = [line.given["received"] for line in cassette.recorder if line.kind == "received"]
+    assert methods == ["AgentService/Steer", "AgentService/Submit", "AgentService/Submit"]
     await asyncio.to_thread(replay, cassette)
 
 
-async def test_a_time_that_was_over_is_over_again_at_once(serve: Serve) -> None:
-    """The wait of the recording is 2 s, that of an hour's takes no longer."""
+async def test_a_replay_repeats_an_expiry_without_waiting(serve: Serve) -> None:
+    """The recorded wait is 2 s; a replay of an hour's wait takes no longer."""
     async with serve(*TURNS[1:], toolConfig={"frontends": ["form"]}) as suite:
         offer(suite, 2000)
         lines = await record(suite)
@@ -123,7 +123,7 @@ async def test_a_time_that_was_over_is_over_again_at_once(serve: Serve) -> None:
     await replay_lines(lines)
 
 
-async def test_a_cancelled_run_is_cancelled_again(serve: Serve) -> None:
+async def test_a_replay_repeats_a_cancel(serve: Serve) -> None:
     async with serve(content("Well") + call("slow") + finish("tool_calls")) as suite:
         await ask(suite, ("tool.output", cancels(suite)), record=True)
         lines = await suite.client.cassette(suite.run_ids[0])
@@ -131,7 +131,7 @@ async def test_a_cancelled_run_is_cancelled_again(serve: Serve) -> None:
     await replay_lines(lines)
 
 
-async def test_errors_of_peers_come_about_again(serve: Serve) -> None:
+async def test_a_replay_repeats_the_errors_of_peers(serve: Serve) -> None:
     broken = [*content("Half an ans"), BREAK]
     async with serve(broken, answer("All of it."), [RateLimited("slow down", retry_after_s=1)]) as suite:
         lines = [await record(suite)]
@@ -145,7 +145,7 @@ async def test_errors_of_peers_come_about_again(serve: Serve) -> None:
 END = answer("All good.")
 
 
-async def test_a_recorded_run_has_all_that_it_heard_and_said(serve: Serve) -> None:
+async def test_a_recording_has_query_agents_events_calls_and_answers(serve: Serve) -> None:
     turns = [reasoning("hm") + call("look", '{"at":1}') + finish("tool_calls"), answer("All ", "good.")]
     async with serve(*turns) as suite:
         events = await suite.ask("hello", record=True)
@@ -157,15 +157,15 @@ async def test_a_recorded_run_has_all_that_it_heard_and_said(serve: Serve) -> No
     methods = [line.given["method"] for line in cassette.recorder if line.kind == "call"]
     assert methods.count("LlmService/StreamChat") == 2
     assert methods.count("ToolService/Execute") == 1
-    assert _said(cassette.recorder) == ["hm", "All ", "good."]
+    assert _list_texts(cassette.recorder) == ["hm", "All ", "good."]
 
 
-def _said(recorder: list[Any]) -> list[str]:
+def _list_texts(recorder: list[Any]) -> list[str]:
     messages = [line.given["message"] for line in recorder if line.kind == "answer"]
     return [text for message in messages for text in (message.get("content"), message.get("reasoning")) if text]
 
 
-async def test_an_agent_may_have_all_its_runs_recorded(serve: Serve) -> None:
+async def test_an_agent_may_record_all_its_runs(serve: Serve) -> None:
     async with serve(answer("Yes."), record=True) as suite:
         await suite.ask()
         assert await suite.client.cassette(suite.run_ids[-1])
@@ -174,7 +174,7 @@ async def test_an_agent_may_have_all_its_runs_recorded(serve: Serve) -> None:
             await suite.client.cassette(suite.run_ids[-1])
 
 
-async def test_secrets_do_not_enter_a_recording(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_recording_has_no_secrets(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_SERVICE_KEY", "hunter2hunter2")
     async with serve(answer("It is hunter2hunter2 and sk-abcdefgh1234.")) as suite:
         await suite.ask("api_key: verysecret", record=True)
@@ -182,7 +182,7 @@ async def test_secrets_do_not_enter_a_recording(serve: Serve, monkeypatch: pytes
     assert not [secret for secret in ("hunter2", "sk-abcd", "verysecret") if secret in text]
 
 
-async def test_a_run_that_goes_on_has_no_cassette_yet(serve: Serve) -> None:
+async def test_a_running_run_has_no_cassette_yet(serve: Serve) -> None:
     async with serve(call_tool("slow")) as suite:
         async with suite.client.ask("hello", agent_key="react", record=True) as deltas:
             run_id = await anext(delta.run_start.run_id async for delta in deltas if delta.HasField("run_start"))
@@ -199,16 +199,16 @@ def _without_time(event: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in event.items() if name != "timestamp"}
 
 
-async def test_a_line_of_a_recording_is_one_line_whatever_was_said(serve: Serve) -> None:
-    said = "one\u2028line\u2029of\x85text"
-    async with serve(answer(said)) as suite:
-        await suite.ask(said, record=True)
+async def test_line_separators_in_a_text_do_not_split_a_line_of_the_recording(serve: Serve) -> None:
+    text = "one\u2028line\u2029of\x85text"
+    async with serve(answer(text)) as suite:
+        await suite.ask(text, record=True)
         cassette = read_cassette(await suite.client.cassette(suite.run_ids[-1]))
-    assert cassette.query["message"] == said
-    assert _said(cassette.recorder) == [said]
+    assert cassette.query["message"] == text
+    assert _list_texts(cassette.recorder) == [text]
 
 
-async def test_a_page_of_a_recording_is_counted_in_bytes(serve: Serve) -> None:
+async def test_pages_of_a_recording_are_limited_in_bytes(serve: Serve) -> None:
     async with (
         serve(*(content("雨" * 200_000) + call("look") + finish("tool_calls") for _ in range(4)), END) as suite,
         open_channel(suite.address) as channel,
@@ -225,7 +225,7 @@ async def test_a_page_of_a_recording_is_counted_in_bytes(serve: Serve) -> None:
         assert lines == len(await suite.client.cassette(suite.run_ids[-1]))
 
 
-async def test_agents_below_a_recorded_one_are_found_by_any_case_of_their_key(serve: Serve) -> None:
+async def test_a_recording_finds_sub_agents_whatever_the_case_of_their_key(serve: Serve) -> None:
     async with serve(answer("Yes."), subagents=["OneShot"]) as suite:
         events = await suite.ask(record=True)
         cassette = read_cassette(await suite.client.cassette(suite.run_ids[-1]))

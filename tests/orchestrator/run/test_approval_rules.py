@@ -1,4 +1,4 @@
-"""approvals.yaml: what is refused with which message, and which rule decides about which call."""
+"""approvals.yaml: which files are refused with which message, and which rule decides about a call."""
 
 import json
 import time
@@ -31,7 +31,7 @@ actions: {medium: deny, low: ask}
 )
 
 
-async def judged(rules: Rules, name: str, approval: str | None = None, **arguments: Any) -> Verdict:
+async def judge(rules: Rules, name: str, approval: str | None = None, **arguments: Any) -> Verdict:
     call = Call("c", "c", name, tools_pb2.Tool(name=name, approval=approval), pieces=[json.dumps(arguments)])
     return await verdict(rules, call)
 
@@ -78,9 +78,9 @@ async def judged(rules: Rules, name: str, approval: str | None = None, **argumen
         ("chmod +x run.sh", "allow", "low"),
     ],
 )
-async def test_built_in_risks(command: str, then: str, risk: str) -> None:
-    found = await judged(BUILT_IN, "anything", command=command)
-    assert (found.then, found.risk) == (then, risk)
+async def test_built_in_rules_grade_commands_by_risk(command: str, then: str, risk: str) -> None:
+    decision = await judge(BUILT_IN, "anything", command=command)
+    assert (decision.then, decision.risk) == (then, risk)
 
 
 @pytest.mark.parametrize(
@@ -105,31 +105,31 @@ async def test_built_in_risks(command: str, then: str, risk: str) -> None:
         ("write_file", None, {"path": "etc/a", "content": "sudo x"}, "ask", "another user"),
         ("write_file", None, {"path": "notes/../a", "content": "sudo x"}, "ask", "another user"),
         ("write_file", None, {"content": "notes/"}, "allow", ""),
-        # A rule that allows must match every string, or what it does not see would pass with it.
+        # A rule that allows must match every string, or strings that it does not check would pass with it.
         ("_bash_", None, {"command": "ls", "then": "sudo reboot"}, "ask", "another user"),
     ],
 )
-async def test_the_first_match_wins(
+async def test_the_first_matching_rule_decides(
     name: str, approval: str | None, arguments: dict[str, Any], then: str, reason: str
 ) -> None:
-    found = await judged(RULES, name, approval, **arguments)
-    assert found.then == then
-    assert reason in found.reason
+    decision = await judge(RULES, name, approval, **arguments)
+    assert decision.then == then
+    assert reason in decision.reason
 
 
-async def test_without_a_file_only_a_tools_own_definition_asks() -> None:
-    assert (await judged(Rules(), "_bash_", command="sudo rm -rf /")).then == "allow"
-    assert (await judged(Rules(), "_bash_", "ask", command="ls")).then == "ask"
+async def test_without_a_file_only_the_tools_definition_decides() -> None:
+    assert (await judge(Rules(), "_bash_", command="sudo rm -rf /")).then == "allow"
+    assert (await judge(Rules(), "_bash_", "ask", command="ls")).then == "ask"
 
 
 async def test_built_in_risks_can_be_left_out() -> None:
-    assert (await judged(parse(b"builtinRisks: false"), "x", command="sudo rm -rf /")).then == "allow"
+    assert (await judge(parse(b"builtinRisks: false"), "x", command="sudo rm -rf /")).then == "allow"
 
 
-async def test_a_pattern_that_would_take_others_for_ever_is_linear() -> None:
+async def test_a_pattern_that_would_backtrack_runs_in_linear_time() -> None:
     rules = parse(b"risks: {high: ['(a*)*b', '(a|aa)+$']}\nbuiltinRisks: false")
     started = time.process_time()
-    await judged(rules, "x", text="a" * 200_000 + "!")
+    await judge(rules, "x", text="a" * 200_000 + "!")
     assert time.process_time() - started < 2
 
 
@@ -160,7 +160,7 @@ def test_a_bad_file_is_refused_naming_field_and_rule(source: str, problem: str) 
     assert problem in str(caught.value)
 
 
-def test_a_bad_file_leaves_the_last_good_rules(tmp_path: Path) -> None:
+def test_a_bad_file_keeps_the_last_good_rules(tmp_path: Path) -> None:
     file = RulesFile(tmp_path / "approvals.yaml")
     file.reload()
     assert file.current == Rules()
@@ -168,7 +168,7 @@ def test_a_bad_file_leaves_the_last_good_rules(tmp_path: Path) -> None:
     file.reload()
     # Patterns are equal only while the library keeps them.
     labels = [[(risk, pattern.label) for risk, pattern in rules.risks] for rules in (file.current, BUILT_IN)]
-    assert labels[0] == labels[1], "the author of a file wants to be asked"
+    assert labels[0] == labels[1], "an author of rules wants the built-in ones at least"
     file.path.write_text("actions: {high: deny}")  # pyright: ignore[reportOptionalMemberAccess] - it has a path
     file.reload()
     good = file.current
@@ -198,7 +198,7 @@ UNREACHABLE = {
 
 
 @pytest.mark.parametrize("rule", UNREACHABLE)
-def test_what_cannot_be_is_refused(rule: str) -> None:
+def test_answerers_that_cannot_be_satisfied_are_refused(rule: str) -> None:
     with pytest.raises(RulesError, match=UNREACHABLE[rule]):
         parse(f"answerers: {rule}".encode())
 
@@ -207,22 +207,26 @@ def test_what_cannot_be_is_refused(rule: str) -> None:
     "rule",
     ["{notRequester: true, count: 3}", '{anyOf: ["role:a"], count: 2}', '{anyOf: ["user:a", "user:b"], count: 2}'],
 )
-def test_a_count_that_can_be_reached_is_kept(rule: str) -> None:
+def test_a_count_that_can_be_reached_is_accepted(rule: str) -> None:
     answerers = parse(f"answerers: {rule}".encode()).answerers
     assert answerers is not None
     assert answerers.count in (2, 3)
 
 
-async def test_a_rule_without_a_pattern_is_for_every_call() -> None:
+async def test_a_rule_without_a_pattern_applies_to_every_call() -> None:
     rules = parse(b"tools: {notes__add: [{then: ask}], notes__list: [{argument: path, then: deny}]}")
-    assert (await judged(rules, "notes__add")).then == "ask"
-    found = await judged(rules, "notes__add", count=3)  # no string is among its arguments
-    assert (found.then, found.reason, found.grounds) == ("ask", "the rules for notes__add: every call", ("every call",))
-    assert (await judged(rules, "notes__list", path=7)).then == "deny"
-    assert (await judged(rules, "notes__list", other="x")).then == "allow"
+    assert (await judge(rules, "notes__add")).then == "ask"
+    decision = await judge(rules, "notes__add", count=3)  # None of its arguments is a string.
+    assert (decision.then, decision.reason, decision.grounds) == (
+        "ask",
+        "the rules for notes__add: every call",
+        ("every call",),
+    )
+    assert (await judge(rules, "notes__list", path=7)).then == "deny"
+    assert (await judge(rules, "notes__list", other="x")).then == "allow"
 
 
-def test_an_approval_of_a_schedule_waits_for_days_unless_the_file_says_otherwise() -> None:
+def test_an_approval_of_a_scheduled_run_waits_a_week_unless_the_file_sets_a_timeout() -> None:
     assert parse(b"").choose_timeout_ms(is_scheduled=False) == 300_000
     assert parse(b"").choose_timeout_ms(is_scheduled=True) == 7 * 86_400_000
     assert parse(b"answerTimeoutMs: 150").choose_timeout_ms(is_scheduled=True) == 150

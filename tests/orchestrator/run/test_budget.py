@@ -1,4 +1,4 @@
-"""What trees of calls reserve and spend, over random trees and prices."""
+"""Reservations and spending of random trees of calls at random prices."""
 
 import asyncio
 import contextlib
@@ -24,12 +24,12 @@ ORIGIN = Origin("a", "p/m")
 
 @dataclass(frozen=True)
 class Work:
-    """A call, and what it really costs: a share of its input and of the answer that it was allowed."""
+    """A call and its real cost, as a share of its input and of the output that it was allowed."""
 
     needs: CallNeeds
     share: float
     turns: int
-    """How often others go on meanwhile."""
+    """How often the call lets other tasks run before it ends."""
 
     is_cancelled: bool
 
@@ -72,7 +72,7 @@ async def ask(spending: Spending, work: Work) -> None:
 
 
 @given(st.floats(0.0001, 50), st.lists(st.lists(works(), min_size=1, max_size=4), min_size=1, max_size=12))
-def test_no_tree_at_any_price_passes_its_limit(max_cost_usd: float, tree: list[list[Work]]) -> None:
+def test_no_tree_at_any_price_exceeds_its_limit(max_cost_usd: float, tree: list[list[Work]]) -> None:
     spending = make_spending(max_cost_usd)
 
     limits_hit = set[str]()
@@ -90,13 +90,13 @@ def test_no_tree_at_any_price_passes_its_limit(max_cost_usd: float, tree: list[l
     assert limits_hit <= {"maxCostUsd"}
     left_usd = max_cost_usd - spending.usage.cost_usd
     if left_usd > 1e-6:
-        # Whatever was reserved and not spent was given back.
-        whole = CallNeeds("p/m", 0, 1, 1, Rates(0, left_usd * 0.999 * 1_000_000))
-        asyncio.run(ask(spending, Work(whole, 0, 0, is_cancelled=False)))
+        # Every unspent reservation was returned.
+        call_for_the_rest = CallNeeds("p/m", 0, 1, 1, Rates(0, left_usd * 0.999 * 1_000_000))
+        asyncio.run(ask(spending, Work(call_for_the_rest, 0, 0, is_cancelled=False)))
 
 
 @given(st.floats(0.01, 5), st.floats(1, 30), st.lists(works(), min_size=1, max_size=20))
-def test_calls_dearer_than_foreseen_pass_the_limit_by_what_one_of_them_was_dearer(
+def test_calls_billed_above_their_reservation_exceed_the_limit_by_at_most_one_excess(
     max_cost_usd: float, ratio: float, calls: list[Work]
 ) -> None:
     spending, excess_usd = make_spending(max_cost_usd), [0.0]
@@ -118,7 +118,7 @@ def test_calls_dearer_than_foreseen_pass_the_limit_by_what_one_of_them_was_deare
 
 @pytest.mark.parametrize("rates", [None, Rates(1.0, 1.0)], ids=["without a price", "dearer than its price"])
 @pytest.mark.parametrize("cost_usd", [0.05, 0.02])
-def test_calls_at_the_same_time_pass_the_limit_by_one_of_them(rates: Rates | None, cost_usd: float) -> None:
+def test_simultaneous_calls_exceed_the_limit_by_at_most_one_of_them(rates: Rates | None, cost_usd: float) -> None:
     spending = make_spending(0.05, maxTokens=1_000_000, unknownPrice="MAX_TOKENS")
     needs = CallNeeds("p/m", 1000, 1000, 4000, rates)
 
@@ -132,7 +132,7 @@ def test_calls_at_the_same_time_pass_the_limit_by_one_of_them(rates: Rates | Non
     assert 0.04 <= spending.usage.cost_usd < 0.05 + cost_usd
 
 
-def test_models_that_say_nothing_of_cost_are_asked_at_the_same_time() -> None:
+def test_calls_of_a_model_without_cost_run_in_parallel() -> None:
     spending = make_spending(0.05, maxTokens=1_000_000, unknownPrice="MAX_TOKENS")
     needs, together = CallNeeds("p/m", 1000, 1000, 4000, None), asyncio.Barrier(4)
 
@@ -147,7 +147,7 @@ def test_models_that_say_nothing_of_cost_are_asked_at_the_same_time() -> None:
     assert spending.usage.model_calls == 5
 
 
-def test_a_free_model_is_asked_when_all_money_is_spent() -> None:
+def test_a_free_model_may_be_called_when_all_money_is_spent() -> None:
     spending = make_spending(1.0)
     spending.settle(common_pb2.Usage(cost_usd=1.0), ORIGIN)
     free, dear = (CallNeeds("p/m", 10, 100, 100, Rates(0, price)) for price in (0.0, 1.0))

@@ -1,4 +1,4 @@
-"""Text deltas written by hand are what protobuf writes, and read by hand what protobuf reads."""
+"""Our own encoder and decoder of text deltas give the same results as protobuf's."""
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -23,7 +23,7 @@ ids = st.one_of(st.none(), st.text(max_size=140))
 seqs = st.integers(1, 2**63 - 1)
 
 
-def scope(event: Delta, subagent_id: str | None, task_id: str | None) -> Delta:
+def set_scope(event: Delta, subagent_id: str | None, task_id: str | None) -> Delta:
     if subagent_id is not None:
         event.subagent_id = subagent_id
     if task_id is not None:
@@ -32,24 +32,24 @@ def scope(event: Delta, subagent_id: str | None, task_id: str | None) -> Delta:
 
 
 @given(st.sampled_from(["content", "reasoning"]), st.text(max_size=140), ids, ids, seqs, seqs, texts)
-def test_a_delta_written_by_hand_is_what_protobuf_writes(
+def test_our_encoding_of_a_delta_equals_protobufs(
     kind: str, block_id: str, subagent_id: str | None, task_id: str | None, seq: int, timestamp: int, text: str
 ) -> None:
     if kind == "content":
-        begun = Delta(content_start=agent_pb2.ContentStart(content_id=block_id))
+        start_event = Delta(content_start=agent_pb2.ContentStart(content_id=block_id))
         event = Delta(content_delta=agent_pb2.ContentDelta(content_id=block_id, delta=text))
     else:
-        begun = Delta(reasoning_start=agent_pb2.ReasoningStart(reasoning_id=block_id))
+        start_event = Delta(reasoning_start=agent_pb2.ReasoningStart(reasoning_id=block_id))
         event = Delta(reasoning_delta=agent_pb2.ReasoningDelta(reasoning_id=block_id, delta=text))
-    block = TextBlock(kind, scope(begun, subagent_id, task_id))
+    block = TextBlock(kind, set_scope(start_event, subagent_id, task_id))
     encoded = block.add(text.encode(), seq, timestamp)
     event.seq, event.timestamp = seq, timestamp
-    scope(event, subagent_id, task_id)
+    set_scope(event, subagent_id, task_id)
     assert encoded == event.SerializeToString()
 
 
 @given(texts)
-def test_a_delta_of_text_is_recognised_and_its_text_found(text: str) -> None:
+def test_text_at_finds_the_text_of_a_text_delta(text: str) -> None:
     for delta in (LlmDelta(content=text), LlmDelta(reasoning=text)):
         raw = delta.SerializeToString()
         assert raw[blocks.text_at(raw) :].decode() == text
@@ -67,20 +67,20 @@ def test_a_delta_of_text_is_recognised_and_its_text_found(text: str) -> None:
         LlmDelta(finish=llm_pb2.LlmFinish(reason="stop")),
     ],
 )
-def test_a_delta_of_anything_else_is_not_taken_for_text(delta: llm_pb2.LlmDelta) -> None:
+def test_text_at_is_zero_for_other_deltas(delta: llm_pb2.LlmDelta) -> None:
     assert blocks.text_at(delta.SerializeToString()) == 0
 
 
 @given(st.binary(max_size=300), st.sampled_from([b"", b"\x12", b"\x1a"]))
-def test_what_is_taken_for_text_is_the_text_that_protobuf_finds(rest: bytes, key: bytes) -> None:
-    raw = key + rest
-    if at := blocks.text_at(raw):
+def test_text_at_finds_the_same_text_as_protobuf(data: bytes, key: bytes) -> None:
+    raw = key + data
+    if position := blocks.text_at(raw):
         delta = LlmDelta.FromString(raw)
-        assert (delta.content or delta.reasoning).encode() == raw[at:]
+        assert (delta.content or delta.reasoning).encode() == raw[position:]
         assert delta.SerializeToString() == raw
 
 
-def take(*raws: bytes) -> Answer:
+def decode_deltas(*raws: bytes) -> Answer:
     feed = Feed()
     answer = Answer(feed, feed.publish, BlockNames("run"), Toolbox(), 9)
     for raw in raws:
@@ -89,11 +89,11 @@ def take(*raws: bytes) -> Answer:
     return answer
 
 
-def test_a_text_beside_a_field_that_is_not_known_yet_is_passed_on_too() -> None:
+def test_a_text_delta_with_an_unknown_field_is_decoded() -> None:
     unknown = b"\xf8\x07\x01"
-    assert take(LlmDelta(content="Hel").SerializeToString() + unknown, b"\x1a\x82\x00lo").text == "Hello"
+    assert decode_deltas(LlmDelta(content="Hel").SerializeToString() + unknown, b"\x1a\x82\x00lo").text == "Hello"
 
 
-def test_text_that_is_not_utf_8_is_refused_as_protobuf_refuses_it() -> None:
+def test_text_that_is_not_utf_8_raises_protobufs_decode_error() -> None:
     with pytest.raises(DecodeError):
-        take(b"\x1a\x01\xff")
+        decode_deltas(b"\x1a\x01\xff")

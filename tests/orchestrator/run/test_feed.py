@@ -1,4 +1,4 @@
-"""The feed and its journal, with answers of scripted deltas, and what wakes its readers; no service is involved."""
+"""The feed, its journal and its readers, with answers of scripted deltas; no service is involved."""
 
 import asyncio
 import json
@@ -25,12 +25,12 @@ RUN_ID = "3f0c0000-0000-4000-8000-000000000001"
 Delta = agent_pb2.AgentDelta
 
 
-def begin(feed: Feed) -> None:
+def start_run(feed: Feed) -> None:
     feed.publish(agent_pb2.RequestQuery(message="hi"))
     feed.publish(agent_pb2.RunStart(run_id=RUN_ID))
 
 
-def end(feed: Feed) -> None:
+def end_run(feed: Feed) -> None:
     feed.publish(agent_pb2.RunComplete(run_id=RUN_ID, finish_reason="stop"))
 
 
@@ -43,8 +43,8 @@ def answer_calls(feed: Feed, answer: Answer) -> None:
         feed.publish(result)
 
 
-class Ear:
-    """A reader's outlet that keeps what it hears. Tests clear its room, and set it again."""
+class RecordingReader:
+    """A reader's outlet that collects events. Clearing `room` makes it a slow reader."""
 
     def __init__(self, on_event: Callable[[Event], None] = lambda event: None) -> None:
         self.heard: list[Event] = []
@@ -63,8 +63,8 @@ class Ear:
 
 
 @asynccontextmanager
-async def following(feed: Feed, *ears: Ear) -> AsyncGenerator[list[asyncio.Task[Followed]]]:
-    """Readers of the feed from its start; those that have not reached its end leave with the block."""
+async def readers_of(feed: Feed, *ears: RecordingReader) -> AsyncGenerator[list[asyncio.Task[Followed]]]:
+    """Read the feed with these readers from its start; those not at its end are cancelled after the block."""
     reading = [asyncio.create_task(feed.follow(0, ear)) for ear in ears]
     await asyncio.sleep(0)
     try:
@@ -77,19 +77,19 @@ async def following(feed: Feed, *ears: Ear) -> AsyncGenerator[list[asyncio.Task[
 
 
 @asynccontextmanager
-async def heard() -> AsyncGenerator[tuple[Feed, Ear, list[asyncio.Task[Followed]]]]:
-    """A feed of a run that has begun, and who hears it."""
-    feed, ear = Feed(), Ear()
-    begin(feed)
-    async with following(feed, ear) as reading:
+async def feed_with_reader() -> AsyncGenerator[tuple[Feed, RecordingReader, list[asyncio.Task[Followed]]]]:
+    """A feed of a started run, with one reader."""
+    feed, ear = Feed(), RecordingReader()
+    start_run(feed)
+    async with readers_of(feed, ear) as reading:
         yield feed, ear, reading
 
 
-def answering(feed: Feed, names: BlockNames | None = None) -> Answer:
+def make_answer(feed: Feed, names: BlockNames | None = None) -> Answer:
     return Answer(feed, feed.publish, names or BlockNames(RUN_ID), Toolbox(), 9)
 
 
-def say(answer: Answer, *texts: str) -> None:
+def send_texts(answer: Answer, *texts: str) -> None:
     for text in texts:
         answer.take(llm_pb2.LlmDelta(content=text).SerializeToString())
 
@@ -107,33 +107,33 @@ fragments = st.one_of(
 
 
 def join_output(events: list[Event]) -> dict[tuple[str, str], str]:
-    """What each call wrote to each stream."""
-    found: dict[tuple[str, str], str] = {}
+    """Return the output of each call and stream."""
+    output: dict[tuple[str, str], str] = {}
     for event in events:
         if event["type"] == "tool.output":
             key = event["toolId"], event["stream"]
-            found[key] = found.get(key, "") + event["delta"]
-    return found
+            output[key] = output.get(key, "") + event["delta"]
+    return output
 
 
-def check_reset(feed: Feed, told: list[Event], stored: int) -> None:
-    """Whoever attached behind `stored`, up to which the log has all, has what an uninterrupted reader has after a reset
-    to there."""
-    payload = agent_pb2.AttemptReset(run_id=RUN_ID, from_seq=stored, reason="INTERRUPTED")
+def check_reset(feed: Feed, events: list[Event], stored_seq: int) -> None:
+    """Check that after a reset to `stored`, the last seq in the log, a reader that attached after it has the same as an
+    uninterrupted one."""
+    payload = agent_pb2.AttemptReset(run_id=RUN_ID, from_seq=stored_seq, reason="INTERRUPTED")
     reset = as_json(Delta(seq=1_000_001, timestamp=1, attempt_reset=payload))
-    for last_seq in range(stored, feed.seq + 1):
-        resumed = [event for event in told if event["seq"] <= last_seq]
+    for last_seq in range(stored_seq, feed.seq + 1):
+        resumed = [event for event in events if event["seq"] <= last_seq]
         resumed += [as_json(event) for event in feed.since(last_seq)]
-        assert fold([*resumed, reset]) == fold([*told, reset])
-        assert join_output(resumed) == join_output(told)
+        assert fold([*resumed, reset]) == fold([*events, reset])
+        assert join_output(resumed) == join_output(events)
 
 
 async def attach_while_calls_run(turns: list[list[llm_pb2.LlmDelta]]) -> None:
-    feed, names, ear = Feed(), BlockNames(RUN_ID), Ear()
-    async with following(feed, ear):
-        begin(feed)
+    feed, names, ear = Feed(), BlockNames(RUN_ID), RecordingReader()
+    async with readers_of(feed, ear):
+        start_run(feed)
         for turn in turns:
-            answer = answering(feed, names)
+            answer = make_answer(feed, names)
             for delta in turn:
                 answer.take(delta.SerializeToString())
             answer.close()
@@ -146,15 +146,15 @@ async def attach_while_calls_run(turns: list[list[llm_pb2.LlmDelta]]) -> None:
                 feed.publish(agent_pb2.ToolResult(tool_id=call.tool_id, result="done", ok=True))
 
 
-async def test_whoever_attaches_while_an_action_waits_keeps_it_when_the_owner_dies() -> None:
-    feed, ear = Feed(), Ear()
-    async with following(feed, ear):
-        begin(feed)
+async def test_a_reader_that_attaches_during_an_action_keeps_it_when_the_owner_dies() -> None:
+    feed, ear = Feed(), RecordingReader()
+    async with readers_of(feed, ear):
+        start_run(feed)
         feed.publish(agent_pb2.ActionStart(action_id="a_1", action_name="open"))
         feed.publish(agent_pb2.ActionArgs(action_id="a_1", delta="{}"))
         feed.publish(agent_pb2.ActionEnd(action_id="a_1"))
         stored = feed.seq
-        feed.publish(agent_pb2.RunNotice(code="ANOTHER_CALL", message="goes on meanwhile"))
+        feed.publish(agent_pb2.RunNotice(code="ANOTHER_CALL", message="continues meanwhile"))
         feed.publish(agent_pb2.ActionParam(action_id="a_1"))
         check_reset(feed, ear.heard, stored)
 
@@ -168,16 +168,16 @@ async def attach_at_every_moment(turns: list[list[llm_pb2.LlmDelta]]) -> None:
         for last_seq in {0, seq // 2, seq - 1}:
             snapshots.append((last_seq, seq, [as_json(event) for event in feed.since(last_seq)]))
 
-    ear = Ear(attach)
-    async with following(feed, ear) as reading:
-        begin(feed)
+    ear = RecordingReader(attach)
+    async with readers_of(feed, ear) as reading:
+        start_run(feed)
         for turn in turns:
-            answer = answering(feed, names)
+            answer = make_answer(feed, names)
             for delta in turn:
                 answer.take(delta.SerializeToString())
             answer.close()
             answer_calls(feed, answer)
-        end(feed)
+        end_run(feed)
         assert (await reading[0]).sent == feed.seq
 
     check_order(ear.heard)
@@ -191,10 +191,10 @@ async def attach_at_every_moment(turns: list[list[llm_pb2.LlmDelta]]) -> None:
 
 @pytest.mark.parametrize("attach", [attach_while_calls_run, attach_at_every_moment])
 @pytest.mark.parametrize("examples", [20, pytest.param(100, marks=pytest.mark.nightly)])
-def test_who_attaches_at_any_moment_has_in_the_end_what_others_have(
+def test_a_reader_that_attaches_at_any_moment_ends_with_the_same_result(
     attach: Callable[[list[list[llm_pb2.LlmDelta]]], Coroutine[Any, Any, None]], examples: int
 ) -> None:
-    """Also when the owner dies: seed 3253 of trials/simulation dropped a call begun before what a reset drops."""
+    """Also when the owner dies: seed 3253 of trials/simulation dropped a call that started before the reset."""
 
     @settings(max_examples=examples)
     @given(turns=st.lists(st.lists(fragments, max_size=12), max_size=3))
@@ -204,32 +204,32 @@ def test_who_attaches_at_any_moment_has_in_the_end_what_others_have(
     run()
 
 
-async def test_two_readers_get_the_same_deltas_one_by_one_before_writing_one_returns() -> None:
+async def test_publishing_a_delta_sends_it_to_every_reader_before_it_returns() -> None:
     feed = Feed()
-    begin(feed)
-    first, second = Ear(), Ear()
-    async with following(feed, first, second):
-        answer = answering(feed)
+    start_run(feed)
+    first, second = RecordingReader(), RecordingReader()
+    async with readers_of(feed, first, second):
+        answer = make_answer(feed)
         for text in ("\n\n", " ", "half", ""):
-            say(answer, text)
+            send_texts(answer, text)
             assert first.heard[-1]["delta"] == second.heard[-1]["delta"] == text
         answer.close()
-        end(feed)
+        end_run(feed)
     assert first.heard == second.heard
     check_order(first.heard)
     assert texts(first.heard, "content") == ["\n\n", " ", "half", ""]
 
 
-async def test_a_reader_without_room_gets_each_event_later_and_in_order() -> None:
+async def test_a_slow_reader_gets_every_event_later_in_order() -> None:
     feed = Feed()
-    begin(feed)
-    slow, quick = Ear(), Ear()
-    async with following(feed, slow, quick) as reading:
+    start_run(feed)
+    slow, quick = RecordingReader(), RecordingReader()
+    async with readers_of(feed, slow, quick) as reading:
         slow.room.clear()
-        answer = answering(feed)
-        say(answer, *"abc")
+        answer = make_answer(feed)
+        send_texts(answer, *"abc")
         answer.close()
-        end(feed)
+        end_run(feed)
         await reading[1]
         assert len(slow.heard) == 3
         slow.room.set()
@@ -238,33 +238,33 @@ async def test_a_reader_without_room_gets_each_event_later_and_in_order() -> Non
     assert len(slow.heard) == feed.seq
 
 
-async def test_a_position_beyond_the_last_event_is_out_of_range() -> None:
+async def test_following_from_beyond_the_last_event_is_out_of_range() -> None:
     feed = Feed()
-    begin(feed)
+    start_run(feed)
     with pytest.raises(OutOfRange, match="lastSeq 3 is beyond"):
-        await feed.follow(3, Ear())
+        await feed.follow(3, RecordingReader())
 
 
 async def test_a_reader_that_leaves_is_forgotten() -> None:
     feed = Feed()
-    begin(feed)
-    async with following(feed, Ear()):
+    start_run(feed)
+    async with readers_of(feed, RecordingReader()):
         assert feed.readers == 1
     assert feed.readers == 0
 
 
 async def test_a_cut_feed_ends_its_readers_streams_without_a_terminal_event() -> None:
-    async with heard() as (feed, ear, reading):
+    async with feed_with_reader() as (feed, ear, reading):
         feed.publish(agent_pb2.RunNotice(run_id=RUN_ID), held=True)
         feed.cut()
         assert (await reading[0]).sent == 2
     assert [event["seq"] for event in ear.heard] == [1, 2]
 
 
-async def test_a_reader_that_a_cut_feed_has_told_nothing_is_told_to_attach_again() -> None:
+async def test_a_reader_without_events_of_a_cut_feed_is_told_to_attach_again() -> None:
     feed = Feed()
-    begin(feed)
-    ear = Ear()
+    start_run(feed)
+    ear = RecordingReader()
     reading = asyncio.create_task(feed.follow(feed.seq, ear))
     while not feed.readers:
         await asyncio.sleep(0)
@@ -274,10 +274,10 @@ async def test_a_reader_that_a_cut_feed_has_told_nothing_is_told_to_attach_again
     assert ear.heard == []
 
 
-async def test_a_call_is_closed_when_the_next_one_starts_and_its_arguments_are_whole() -> None:
-    feed, ear = Feed(), Ear()
-    async with following(feed, ear):
-        answer = answering(feed)
+async def test_a_call_ends_with_complete_arguments_when_the_next_one_starts() -> None:
+    feed, ear = Feed(), RecordingReader()
+    async with readers_of(feed, ear):
+        answer = make_answer(feed)
         for index, arguments in ((0, '{"city":'), (0, '"Rome"}'), (1, "{}")):
             answer.take(fragment(index, arguments).SerializeToString())
         answer.close()
@@ -287,26 +287,26 @@ async def test_a_call_is_closed_when_the_next_one_starts_and_its_arguments_are_w
     assert len({call.tool_id for call in answer.calls}) == 2
 
 
-async def test_a_held_event_and_what_follows_it_wait_until_it_is_released() -> None:
+async def test_a_held_event_and_later_ones_wait_until_it_is_released() -> None:
     feed = Feed()
-    begin(feed)
-    ear, late = Ear(), Ear()
-    async with following(feed, ear) as reading:
-        held = feed.publish(agent_pb2.RunNotice(run_id=RUN_ID, code="CODE", message="text"), held=True).seq
-        say(answer := answering(feed), "behind it")
+    start_run(feed)
+    ear, late = RecordingReader(), RecordingReader()
+    async with readers_of(feed, ear) as reading:
+        held_seq = feed.publish(agent_pb2.RunNotice(run_id=RUN_ID, code="CODE", message="text"), held=True).seq
+        send_texts(answer := make_answer(feed), "behind it")
         answer.close()
-        end(feed)
-        async with following(feed, late) as reading_late:
+        end_run(feed)
+        async with readers_of(feed, late) as reading_late:
             assert [event["seq"] for event in ear.heard] == [event["seq"] for event in late.heard] == [1, 2]
-            feed.release(held)
-            assert ear.heard[2]["seq"] == late.heard[2]["seq"] == held
+            feed.release(held_seq)
+            assert ear.heard[2]["seq"] == late.heard[2]["seq"] == held_seq
             await asyncio.gather(*reading, *reading_late)
     assert len(ear.heard) == feed.seq
     assert fold(late.heard) == fold(ear.heard)
 
 
 async def test_each_of_two_held_events_waits_for_its_own_release() -> None:
-    async with heard() as (feed, ear, _):
+    async with feed_with_reader() as (feed, ear, _):
         first, second = (feed.publish(agent_pb2.RunNotice(run_id=RUN_ID), held=True).seq for _ in range(2))
         feed.release(second)
         assert len(ear.heard) == 2
@@ -314,55 +314,55 @@ async def test_each_of_two_held_events_waits_for_its_own_release() -> None:
         assert [event["seq"] for event in ear.heard] == [1, 2, first, second]
 
 
-async def test_more_than_a_queue_behind_a_held_event_is_folded_when_it_is_released() -> None:
-    async with heard() as (feed, ear, reading):
-        held = feed.publish(agent_pb2.RunNotice(run_id=RUN_ID), held=True).seq
-        say(answer := answering(feed), *("x" * (QUEUE_MAX + 10)))
-        feed.release(held)
+async def test_deltas_beyond_the_queue_after_a_held_event_are_folded_on_release() -> None:
+    async with feed_with_reader() as (feed, ear, reading):
+        held_seq = feed.publish(agent_pb2.RunNotice(run_id=RUN_ID), held=True).seq
+        send_texts(answer := make_answer(feed), *("x" * (QUEUE_MAX + 10)))
+        feed.release(held_seq)
         assert [event["type"] for event in ear.heard[2:]] == ["run.notice", "content.start", "content.delta"]
-        say(answer, "y")
+        send_texts(answer, "y")
         assert ear.heard[-1]["delta"] == "y"
         answer.close()
-        end(feed)
+        end_run(feed)
         await reading[0]
     assert fold(ear.heard)["blocks"][f"{RUN_ID}_c_1"]["text"] == "x" * (QUEUE_MAX + 10) + "y"
 
 
 WORDS = [f"word-{number:05} " for number in range(20_000)]
-HEARD_AT_ONCE = 1970
+SENT_BEFORE_PAUSE = 1970
 
 
-async def play(ear: Ear) -> AsyncIterator[agent_pb2.AgentDelta]:
+async def iterate_events(ear: RecordingReader) -> AsyncIterator[agent_pb2.AgentDelta]:
     for event in ear.heard:
         yield parse_event(json.dumps(event))
 
 
-async def test_a_reader_that_lags_is_told_every_word() -> None:
-    """It stands still while a model says 20,000 words, most of which come as a snapshot."""
-    feed, ear = Feed(), Ear()
-    async with following(feed, ear) as reading:
-        begin(feed)
-        answer = answering(feed)
-        say(answer, *WORDS[:HEARD_AT_ONCE])
+async def test_a_lagging_reader_gets_every_word() -> None:
+    """The reader pauses while a model sends 20,000 words, most of which then come as a snapshot."""
+    feed, ear = Feed(), RecordingReader()
+    async with readers_of(feed, ear) as reading:
+        start_run(feed)
+        answer = make_answer(feed)
+        send_texts(answer, *WORDS[:SENT_BEFORE_PAUSE])
         ear.room.clear()
-        say(answer, *WORDS[HEARD_AT_ONCE:])
+        send_texts(answer, *WORDS[SENT_BEFORE_PAUSE:])
         answer.close()
-        end(feed)
+        end_run(feed)
         ear.room.set()
         await reading[0]
-    run = RunStream(play(ear))
-    told = [piece async for piece in run.text()]
-    assert "".join(told) == run.state.answer == "".join(WORDS)
-    assert len(texts(ear.heard, "content")) == HEARD_AT_ONCE + 1, "the rest came in the place of deltas"
+    run = RunStream(iterate_events(ear))
+    pieces = [piece async for piece in run.text()]
+    assert "".join(pieces) == run.state.answer == "".join(WORDS)
+    assert len(texts(ear.heard, "content")) == SENT_BEFORE_PAUSE + 1, "one event has all the other words"
     assert ear.heard[-1]["type"] == "run.complete"
 
 
-async def test_a_waiter_that_was_cancelled_leaves_it_to_the_next() -> None:
+async def test_a_cancelled_waiter_does_not_consume_the_event() -> None:
     flag = SingleWaiterEvent()
-    left = asyncio.create_task(flag.wait())
+    cancelled = asyncio.create_task(flag.wait())
     await asyncio.sleep(0)
-    left.cancel()
-    await asyncio.wait({left})
+    cancelled.cancel()
+    await asyncio.wait({cancelled})
     waiting = asyncio.create_task(flag.wait())
     await asyncio.sleep(0)
     flag.set()

@@ -1,4 +1,4 @@
-"""The order in which a run's lines come to memory, some of which it does not take at first."""
+"""The order in which a run's lines reach memory when it refuses some of them at first."""
 
 import asyncio
 from collections import defaultdict
@@ -14,7 +14,7 @@ SETTLES_S = 0.05
 
 
 class ScriptedMemory:
-    """Takes requests, known by the seq of their events, as its test lets it."""
+    """A memory service that refuses or delays appends, by the seq of their event."""
 
     def __init__(self) -> None:
         self.memory = self
@@ -48,7 +48,7 @@ def event(seq: int) -> memory_pb2.LogLine:
     return memory_pb2.LogLine(event=memory_pb2.EventLine(event=agent_pb2.AgentDelta(seq=seq)))
 
 
-async def test_what_was_refused_goes_before_what_other_tasks_send(memory: ScriptedMemory, log: RunLog) -> None:
+async def test_a_refused_line_is_stored_before_the_lines_of_other_tasks(memory: ScriptedMemory, log: RunLog) -> None:
     memory.refusals[1].append(ProviderUnavailable("away"))
     with pytest.raises(ProviderUnavailable):
         await log.append([event(1)])
@@ -57,14 +57,12 @@ async def test_what_was_refused_goes_before_what_other_tasks_send(memory: Script
         for seq in (2, 3):
             group.create_task(log.append([event(seq)]))
         await asyncio.sleep(SETTLES_S)
-        assert memory.stored == [], "nothing is stored while the first is on its way"
+        assert memory.stored == [], "nothing is stored while the first one is being sent"
         memory.waits[1].set()
     assert (memory.stored[0], sorted(memory.stored)) == (1, [1, 2, 3])
 
 
-async def test_requests_of_tasks_beside_each_other_do_not_wait_for_each_other(
-    memory: ScriptedMemory, log: RunLog
-) -> None:
+async def test_appends_of_parallel_tasks_do_not_wait_for_each_other(memory: ScriptedMemory, log: RunLog) -> None:
     memory.waits[1] = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(log.append([event(1)]))
@@ -75,23 +73,23 @@ async def test_requests_of_tasks_beside_each_other_do_not_wait_for_each_other(
     assert memory.stored == [2, 1]
 
 
-async def test_a_task_whose_request_another_has_sent_sends_nothing_of_what_is_only_kept(
+async def test_a_retry_already_sent_by_another_task_does_not_send_kept_lines(
     memory: ScriptedMemory, log: RunLog
 ) -> None:
-    """As the run's end is, while the messages that nobody has asked yet are asked."""
+    """The run's end is kept like this while unheard steers become queries."""
     memory.refusals[1].append(Overloaded("busy"))
     async with asyncio.TaskGroup() as group:
         refused = group.create_task(log.append([event(1)]))
         await asyncio.sleep(SETTLES_S)
         await log.append([event(2)])
         log.keep([event(3)])
-        await refused  # which tries again after a while
+        await refused  # Its retry comes after a delay.
     assert memory.stored == [1, 2]
     await log.flush()
     assert memory.stored == [1, 2, 3]
 
 
-async def test_readers_have_what_the_log_has_whoever_sent_it(memory: ScriptedMemory, log: RunLog) -> None:
+async def test_an_event_is_released_once_stored_whichever_task_sent_it(memory: ScriptedMemory, log: RunLog) -> None:
     memory.refusals[1].append(ProviderUnavailable("away"))
     with pytest.raises(ProviderUnavailable):
         await log.append([event(1)])

@@ -1,4 +1,4 @@
-"""Argument templates: what they stand for, what keeps its form, and what the model is told when there is no value."""
+"""Argument templates: their values, what stays unchanged, and the error for the model when there is no value."""
 
 import json
 from typing import Any
@@ -40,7 +40,7 @@ FIND = RESULTS.get
         ("{{find.name}}", '"x\\u00e9\\""'),
     ],
 )
-def test_a_template_takes_the_field_with_its_type(value: str, becomes: str) -> None:
+def test_a_template_is_replaced_by_the_field_with_its_type(value: str, becomes: str) -> None:
     assert fill_templates(json.dumps({"a": {"b": [value]}}), FIND) == f'{{"a":{{"b":[{becomes}]}}}}'
 
 
@@ -64,7 +64,7 @@ def test_a_template_takes_the_field_with_its_type(value: str, becomes: str) -> N
         ("{{find.day-999999d}}", "{{find.day-999999d}} has no value: day is no date that can be moved so"),
     ],
 )
-def test_what_cannot_be_resolved_names_the_template(value: str, problem: str) -> None:
+def test_an_unresolvable_template_is_named_in_the_error(value: str, problem: str) -> None:
     with pytest.raises(Unresolvable) as caught:
         fill_templates(json.dumps([value]), FIND, lambda name: name == name.lower() or name == "Later")
     assert problem in str(caught.value)
@@ -89,12 +89,12 @@ def test_a_template_inside_a_longer_string_becomes_text(text: str, becomes: str)
     "text",
     ["{{find}}", "{{find.id}", "{{date}}", "{{}}", "<p>{{ user.name }}</p>", "{{ user.name | upper }}", "{{a.b+c}}"],
 )
-def test_other_braces_are_text(text: str) -> None:
+def test_braces_that_are_not_a_template_stay_text(text: str) -> None:
     assert json.loads(fill_templates(json.dumps({"a": text}), FIND, {"find"}.__contains__)) == {"a": text}
 
 
 @pytest.mark.parametrize("arguments", [json.dumps("x" + "{{big.text}}" * 50), json.dumps(["{{big.text}}"] * 50)])
-def test_a_few_bytes_do_not_put_in_without_limit(arguments: str) -> None:
+def test_filled_arguments_are_limited_in_length(arguments: str) -> None:
     with pytest.raises(Unresolvable, match="1000000 characters"):
         fill_templates(arguments, {"big": json.dumps({"text": "x" * 30_000})}.get)
 
@@ -107,20 +107,20 @@ JSON = st.recursive(
 
 
 @given(JSON, st.sampled_from(["{{find.id}}", "{{find.list}}", "{{find.day+3d}}"]), st.booleans())
-def test_everything_but_the_templates_stays_as_it_is(value: Any, template: str, ascii_only: bool) -> None:
+def test_everything_but_the_templates_stays_unchanged(value: Any, template: str, ascii_only: bool) -> None:
     given_text = json.dumps({"keep": value, "take": [template]}, ensure_ascii=ascii_only)
     if not ascii_only:
         given_text = given_text.encode(errors="replace").decode()
-    found = json.loads(fill_templates(given_text, FIND))
-    assert found["keep"] == json.loads(given_text)["keep"]
-    assert found["take"] == [json.loads(fill_templates(json.dumps(template), FIND))]
+    filled = json.loads(fill_templates(given_text, FIND))
+    assert filled["keep"] == json.loads(given_text)["keep"]
+    assert filled["take"] == [json.loads(fill_templates(json.dumps(template), FIND))]
 
 
 LISTED = {"toolConfig": {"backends": ["look", "find"]}}
 
 
 def offer(suite: Suite, *results: str | None) -> None:
-    """The tool `find` gives these results one after the other; None: it fails."""
+    """Offer the tool `find`, which returns these results in turn; None: it fails."""
     suite.tools.tools.append(tool("find", "backend"))
     outcomes = [tools_pb2.ToolOutcome(ok=result is not None, result=result or '{"id":9}') for result in results]
     suite.tools.plays["find"] = [[tools_pb2.ToolDelta(result=outcome)] for outcome in outcomes]
@@ -130,26 +130,26 @@ async def chat_events(suite: Suite) -> list[Event]:
     return [as_json(event) for event in (await suite.client.chat(suite.chat_id)).events]
 
 
-async def test_the_model_wrote_the_template_and_the_tool_got_the_value(serve: Serve) -> None:
+async def test_readers_see_the_template_and_the_tool_gets_the_value(serve: Serve) -> None:
     turns = [call("find", "{}"), call("look", '{"at":"{{find.id}}","n":1}', call_id="call_2")]
     async with serve(*[turn + finish("tool_calls") for turn in turns], ANSWER, **LISTED) as suite:
         offer(suite, RESULTS["find"])
         events = await ask(suite)
         history = await chat_events(suite)
-        ran = '{"at":123456789012345678901234567890,"n":1}'
-        assert suite.tools.requests[-1].arguments == ran
+        filled_arguments = '{"at":123456789012345678901234567890,"n":1}'
+        assert suite.tools.requests[-1].arguments == filled_arguments
     written = "".join(
         event["delta"] for event in events if event["type"] == "tool.args" and event["toolId"] == "call_2"
     )
     assert written == '{"at":"{{find.id}}","n":1}'
     ends = {event["toolId"]: event.get("toolParams") for event in events if event["type"] == "tool.end"}
-    assert ends["call_2"] == json.loads(ran)
+    assert ends["call_2"] == json.loads(filled_arguments)
     [snapshot] = [event for event in history if event["type"] == "tool.snapshot" and event["toolId"] == "call_2"]
-    assert (snapshot["toolParams"], snapshot["arguments"]) == (json.loads(ran), json.loads(written))
+    assert (snapshot["toolParams"], snapshot["arguments"]) == (json.loads(filled_arguments), json.loads(written))
 
 
 @pytest.mark.parametrize("text", ["{{find.id}}", "see {{find.id}}"])
-async def test_a_template_without_a_value_is_a_result_and_nothing_runs(serve: Serve, text: str) -> None:
+async def test_a_template_without_a_value_gets_an_error_result_and_no_call_runs(serve: Serve, text: str) -> None:
     async with serve(call_tool("look", json.dumps({"at": text})), ANSWER, **LISTED) as suite:
         offer(suite, "{}")
         events = await ask(suite)
@@ -161,7 +161,7 @@ async def test_a_template_without_a_value_is_a_result_and_nothing_runs(serve: Se
     assert ("toolParams" in snapshot, snapshot["arguments"]) == (False, {"at": text})
 
 
-async def test_braces_that_are_no_template_run_and_are_shown_as_they_are(serve: Serve) -> None:
+async def test_a_call_with_braces_that_are_not_a_template_runs_unchanged(serve: Serve) -> None:
     arguments = '{"at":"say {{hello}}"}'
     async with serve(call_tool("look", arguments), ANSWER, **LISTED) as suite:
         offer(suite, "{}")
@@ -171,7 +171,7 @@ async def test_braces_that_are_no_template_run_and_are_shown_as_they_are(serve: 
     assert only(events, "tool.end")["toolParams"] == only(history, "tool.snapshot")["toolParams"]
 
 
-async def test_a_longer_string_is_filled_where_the_tool_is_one_that_the_model_has(serve: Serve) -> None:
+async def test_a_template_in_a_longer_string_is_filled_only_for_known_tools(serve: Serve) -> None:
     arguments = '{"at":"the {{find.id}} of {{user.id}}"}'
     turns = [call("find", "{}"), call("look", arguments, call_id="call_2")]
     async with serve(*[turn + finish("tool_calls") for turn in turns], ANSWER, **LISTED) as suite:
@@ -182,7 +182,7 @@ async def test_a_longer_string_is_filled_where_the_tool_is_one_that_the_model_ha
     assert ends["call_2"] == {"at": "the x of {{user.id}}"}
 
 
-async def test_the_newest_successful_result_counts(serve: Serve) -> None:
+async def test_a_template_uses_the_latest_successful_result(serve: Serve) -> None:
     finds = [call("find", f'{{"n":{number}}}', call_id=f"f{number}") for number in range(3)]
     look = call("look", '{"at":"{{FIND.id}}"}', call_id="x")
     async with serve(*[turn + finish("tool_calls") for turn in [*finds, look]], ANSWER, **LISTED) as suite:

@@ -1,4 +1,4 @@
-"""Budgets over a real memory, reserved before they are spent; and days' sums of costs, whoever died on the way."""
+"""Budgets over a real memory are reserved before they are spent; a day's usage adds up whatever process is killed."""
 
 import asyncio
 import json
@@ -32,14 +32,22 @@ from tests.support.orchestrator import (
     run_of,
     two_replicas,
 )
-from tests.support.orchestrator.crashes import Crashes, changes_of, read_rest, restart, run_killed, run_whole
-from tests.support.orchestrator.prices import CALL_USD, answer_dearly, limit, plant, priced, spent_usd, tree
+from tests.support.orchestrator.crashes import Crashes, read_rest, restart, run_killed, run_whole, with_tools
+from tests.support.orchestrator.prices import (
+    CALL_USD,
+    answer_at_full_price,
+    priced_model,
+    script_tree,
+    spent_usd,
+    tree,
+    write_budget,
+)
 from tests.support.orchestrator.recorded_runs import RUNS, Play, World, delegating
 from tests.support.order import Event
 from tests.support.tiers import Take, at_places
 
 
-def failure(events: list[Event]) -> dict[str, Any]:
+def read_error(events: list[Event]) -> dict[str, Any]:
     assert events[-1]["type"] == "run.error", events[-1]
     return events[-1]["error"]
 
@@ -48,90 +56,90 @@ async def ask(client: Client, agent: str = "oneshot") -> list[Event]:
     return await ask_for(client, "hello", agent_key=agent)
 
 
-async def sum_up(client: Client) -> int:
+async def read_total(client: Client) -> int:
     return (await client.usage()).total.cost_nano_usd
 
 
-def add_up(runs: list[list[Event]]) -> int:
+def sum_costs(runs: list[list[Event]]) -> int:
     return sum(round(spent_usd(events) * 1e9) for events in runs)
 
 
-async def test_eight_sub_agents_at_once_do_not_pass_it_and_the_next_run_does_not_begin(
+async def test_parallel_sub_agents_stay_within_a_budget_and_the_next_run_is_refused(
     serve: Serve, tmp_path: Path
 ) -> None:
-    limit(tmp_path, 0.2)
+    write_budget(tmp_path, 0.2)
     async with serve(**tree()) as suite:
-        suite.llm.models = [priced()]
-        plant(suite, ["react"] * 8, {"m": 10.0})
+        suite.llm.models = [priced_model()]
+        script_tree(suite, ["react"] * 8, {"m": 10.0})
         events = await suite.ask()
-        asked = len(suite.llm.requests)
-        refused = await ask(suite.client)
-        assert len(suite.llm.requests) == asked
-        spent = await sum_up(suite.client)
-    assert 0 < spent == add_up([events]) <= 200_000_000
-    for error in (failure(events), failure(refused)):
+        requests_before = len(suite.llm.requests)
+        refused_run = await ask(suite.client)
+        assert len(suite.llm.requests) == requests_before
+        spent = await read_total(suite.client)
+    assert 0 < spent == sum_costs([events]) <= 200_000_000
+    for error in (read_error(events), read_error(refused_run)):
         assert error["code"] == "QUOTA_EXCEEDED"
         assert error["details"]["budgetId"] == "all"
         assert 0 < int(error["details"]["retryAfterMs"]) <= 31 * 86_400_000
         assert "opens again" in error["message"]
 
 
-async def test_two_replicas_spend_together_what_there_is_and_no_more(serve: Serve, tmp_path: Path) -> None:
-    limit(tmp_path, 0.2)
+async def test_two_replicas_together_spend_exactly_the_budget(serve: Serve, tmp_path: Path) -> None:
+    write_budget(tmp_path, 0.2)
     async with serve() as suite, two_replicas(suite) as (a, b):
-        answer_dearly(suite)
+        answer_at_full_price(suite)
         runs = await asyncio.gather(*(ask(replica.client) for _ in range(6) for replica in (a, b)))
-        # What runs had reserved and not spent is free: whatever is left is enough for no other call.
+        # Unspent reservations were returned: what is left is too little for another call.
         while (last := await ask(a.client))[-1]["type"] == "run.complete":
             runs.append(last)
-        spent = await sum_up(suite.client)
-    assert spent == add_up(runs) == 200_000_000
+        spent = await read_total(suite.client)
+    assert spent == sum_costs(runs) == 200_000_000
     assert {events[-1]["type"] for events in runs} == {"run.complete", "run.error"}
 
 
-async def test_nothing_stays_reserved_for_an_owner_that_has_died(serve: Serve, tmp_path: Path) -> None:
-    limit(tmp_path, 0.2)
+async def test_the_reservations_of_a_killed_owner_are_returned(serve: Serve, tmp_path: Path) -> None:
+    write_budget(tmp_path, 0.2)
     async with serve() as suite:
-        answer_dearly(suite)
+        answer_at_full_price(suite)
         await suite.stop()
         crashes = Crashes(suite)
-        seen = await run_killed(suite, crashes, "oneshot", event=5)
+        events_before = await run_killed(suite, crashes, "oneshot", event=5)
         async with restart(suite) as client:
-            end = [*seen, *await read_rest(client, seen)]
-            runs = [end]
+            whole = [*events_before, *await read_rest(client, events_before)]
+            runs = [whole]
             while (last := await ask(client))[-1]["type"] == "run.complete":
                 runs.append(last)
-        spent = await sum_up(suite.client)
-    assert failure(last)["code"] == "QUOTA_EXCEEDED"
-    # The killed one's call may be in no sum: its answer never came.
-    assert spent == add_up(runs)
+        spent = await read_total(suite.client)
+    assert read_error(last)["code"] == "QUOTA_EXCEEDED"
+    # The killed owner's call may be in no sum, as its answer never came.
+    assert spent == sum_costs(runs)
     assert 200_000_000 - spent < CALL_USD * 1e9
 
 
-async def test_a_change_of_the_file_holds_at_the_next_call_and_one_with_a_mistake_changes_nothing(
+async def test_a_changed_budgets_file_applies_to_the_next_call_and_an_invalid_one_is_ignored(
     serve: Serve, tmp_path: Path
 ) -> None:
-    limit(tmp_path, 0)
+    write_budget(tmp_path, 0)
     async with serve() as suite:
-        answer_dearly(suite)
-        assert failure(await ask(suite.client))["code"] == "QUOTA_EXCEEDED"
+        answer_at_full_price(suite)
+        assert read_error(await ask(suite.client))["code"] == "QUOTA_EXCEEDED"
         for agent in ("react", "*"):
             (tmp_path / "budgets.yaml").write_text("budgets: [{id: x}]")
             await asyncio.sleep(0)
-            limit(tmp_path, 0, agent=agent)
+            write_budget(tmp_path, 0, agent=agent)
             async with asyncio.timeout(30):
                 expected = "run.complete" if agent == "react" else "run.error"
                 while (await ask(suite.client))[-1]["type"] != expected:
                     await asyncio.sleep(0.05)
 
 
-async def test_without_rules_memory_is_asked_nothing(serve: Serve) -> None:
+async def test_without_rules_a_run_completes(serve: Serve) -> None:
     async with serve() as suite:
-        answer_dearly(suite)
+        answer_at_full_price(suite)
         assert (await ask(suite.client))[-1]["type"] == "run.complete"
 
 
-def test_a_rule_is_for_those_whom_it_names() -> None:
+def test_a_rule_applies_to_the_tenants_users_keys_and_agents_it_names() -> None:
     rules = parse_budgets(
         b"""
 budgets:
@@ -175,7 +183,7 @@ budgets:
         ("budgets: !!timestamp now", "YAML"),
     ],
 )
-def test_a_mistake_is_named(text: str, problem: str, tmp_path: Path) -> None:
+def test_a_budgets_file_with_a_mistake_is_refused_naming_it(text: str, problem: str, tmp_path: Path) -> None:
     with pytest.raises(BudgetsError, match=problem):
         parse_budgets(text.encode())
     path = tmp_path / "budgets.yaml"
@@ -191,7 +199,7 @@ def test_a_mistake_is_named(text: str, problem: str, tmp_path: Path) -> None:
     assert [rule.id for rule in file.current.rules] == ["a"]
 
 
-def test_what_is_written_for_a_user_names_no_others_and_limits_the_same() -> None:
+def test_budgets_written_for_a_user_limit_the_same_and_name_no_other_tenants() -> None:
     rules = [
         {"id": "each", "period": "day", "tokens": 5},
         {"id": "ada", "period": "day", "tenant": "acme", "user": "ada", "tokens": 7, "warnAt": 0.5},
@@ -212,11 +220,11 @@ PRICE_USD = 0.000_123_4
 NANO_PER_USD = 1_000_000_000
 
 KILLS = (2, 4)
-"""After so many events that the second and third owner publish they die, too."""
+"""The second and third owner die after publishing this number of events."""
 
 
-def price(suite: Suite) -> None:
-    """Let each call have a cost of its own: 0.0001234 US dollars and a billionth more than the one before."""
+def set_prices(suite: Suite) -> None:
+    """Give each call a different cost: 0.0001234 US dollars, plus a billionth more for each call."""
     play, calls = suite.llm.reply, 0
 
     def reply(request: llm_pb2.ChatRequest) -> list[Step]:
@@ -238,35 +246,35 @@ def price(suite: Suite) -> None:
     suite.llm.reply = reply
 
 
-def as_sums(usage: dict[str, Any]) -> tuple[int, int, int, int]:
+def read_sums(usage: dict[str, Any]) -> tuple[int, int, int, int]:
     cost_nano_usd = round(usage.get("costUsd", 0) * NANO_PER_USD)
     return usage.get("inputTokens", 0), usage.get("outputTokens", 0), usage.get("cachedTokens", 0), cost_nano_usd
 
 
-def sums(row: spend_pb2.UsageRow) -> tuple[int, int, int, int]:
+def read_row_sums(row: spend_pb2.UsageRow) -> tuple[int, int, int, int]:
     return row.input_tokens, row.output_tokens, row.cached_tokens, row.cost_nano_usd
 
 
-def add(ends: Sequence[Event]) -> tuple[int, ...]:
-    return tuple(map(sum, zip(*(as_sums(end["usage"]) for end in ends), strict=True)))
+def sum_usages(ends: Sequence[Event]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*(read_sums(end["usage"]) for end in ends), strict=True)))
 
 
-async def go_on(suite: Suite, crashes: Crashes, seen: list[Event]) -> Event:
-    """Have one owner after the other die on the run, and return its end."""
+async def kill_owners(suite: Suite, crashes: Crashes, events: list[Event]) -> Event:
+    """Kill one owner of the run after the other, and return the run's end."""
     for generation, kill_after in enumerate(KILLS, 1):
-        async with restart(suite) as client, client.attach(run_of(seen), seen[-1]["seq"]) as deltas:
+        async with restart(suite) as client, client.attach(run_of(events), events[-1]["seq"]) as deltas:
             async for delta in deltas:
-                seen.append(as_json(delta))
-                if seen[-1]["seq"] > generation * 1_000_000 + kill_after:
-                    crashes.kill(run_of(seen), generation)
+                events.append(as_json(delta))
+                if events[-1]["seq"] > generation * 1_000_000 + kill_after:
+                    crashes.kill(run_of(events), generation)
                     break
     async with restart(suite) as client:
-        rest = await read(client, run_of(seen), seen[-1]["seq"])
-    return [*seen, *rest][-1]
+        events_after = await read(client, run_of(events), events[-1]["seq"])
+    return [*events, *events_after][-1]
 
 
 WITH_INSIGHTS = "eight steps with insights"
-"""With a question beside the turns, which a replay does not ask again."""
+"""With model calls next to the turns, which a replay does not repeat."""
 
 CASES: dict[str, tuple[str, Play, dict[str, Any]]] = RUNS | {
     WITH_INSIGHTS: (
@@ -281,38 +289,40 @@ CASES: dict[str, tuple[str, Play, dict[str, Any]]] = RUNS | {
 @pytest.mark.parametrize(
     "case", ["three steps", "sub-agents", "a checked answer, its thoughts summed up", "a plan", WITH_INSIGHTS]
 )
-async def test_the_days_sum_is_that_of_the_runs_whoever_was_killed(serve: Serve, case: str, take: Take) -> None:
+async def test_a_days_usage_is_the_sum_of_its_runs_whatever_owner_is_killed(
+    serve: Serve, case: str, take: Take
+) -> None:
     agent, play, changes = CASES[case]
-    async with serve(**changes_of(changes)) as suite:
-        await suite.stop()  # which would take the runs, as their owners have its name
+    async with serve(**with_tools(changes)) as suite:
+        await suite.stop()  # It would take over the runs, as their owners have its name.
         World(suite, play)
         suite.tools.result_chars = 900 if case == WITH_INSIGHTS else 0
         suite.llm.aside["insight"] = answer("1. It is 330 m high.\n")
-        price(suite)
+        set_prices(suite)
         crashes, ends = Crashes(suite), list[Event]()
-        alone, appends = await run_whole(suite, crashes, agent)
-        ends.append(alone[-1])
+        undisturbed, appends = await run_whole(suite, crashes, agent)
+        ends.append(undisturbed[-1])
         for append in take(range(1, appends), case):
-            seen = await run_killed(suite, crashes, agent, append=append)
-            ends.append(await go_on(suite, crashes, seen))
+            events_before = await run_killed(suite, crashes, agent, append=append)
+            ends.append(await kill_owners(suite, crashes, events_before))
         assert bool(suite.llm.aside_requests) == (case == WITH_INSIGHTS)
         usage = await suite.client.usage(group_by=["model", "agent"])
         for usage_of_end in [end["usage"] for end in ends]:
             calls = usage_of_end["cachedTokens"] // 3
             assert (usage_of_end["reasoningTokens"], usage_of_end["cacheWriteTokens"]) == (2 * calls, calls)
             assert usage_of_end["estimated"] is True
-        # Runs that have lost too many owners are ended as interrupted.
+        # Runs that have lost too many owners end as interrupted.
         assert {end["type"] for end in ends} <= {"run.complete", "run.error"}
-        assert sums(usage.total) == add(ends)
+        assert read_row_sums(usage.total) == sum_usages(ends)
         assert {row.model for row in usage.rows} == {"scripted/m"}
 
 
-async def test_each_agent_is_charged_what_it_asked(serve: Serve) -> None:
+async def test_each_agent_is_charged_its_own_model_calls(serve: Serve) -> None:
     changes = RUNS["sub-agents"][2]
 
     def play(request: llm_pb2.ChatRequest) -> list[Step]:
-        said = [message for message in request.messages if message.role != "system"]
-        if said[0].content[0].text == "hello" and said[-1].role != "tool":
+        messages = [message for message in request.messages if message.role != "system"]
+        if messages[0].content[0].text == "hello" and messages[-1].role != "tool":
             steps = delegating(request)
             for step in steps:
                 if isinstance(step, llm_pb2.LlmDelta) and step.tool_call.name:
@@ -322,8 +332,8 @@ async def test_each_agent_is_charged_what_it_asked(serve: Serve) -> None:
 
     async with serve(**changes) as suite:
         suite.llm.reply = play
-        price(suite)
+        set_prices(suite)
         end = (await suite.ask())[-1]
         rows = (await suite.client.usage(group_by=["agent"])).rows
         assert {row.agent_key: row.model_calls for row in rows} == {"react": 2, "oneshot": 2}
-        assert sum(row.cost_nano_usd for row in rows) == as_sums(end["usage"])[3]
+        assert sum(row.cost_nano_usd for row in rows) == read_sums(end["usage"])[3]

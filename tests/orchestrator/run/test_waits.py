@@ -1,4 +1,4 @@
-"""Waits for people: submits early, late, twice, unasked; cancels; and what a wait costs the run."""
+"""Waits for people: early, late, repeated and unknown submits; cancels; and whether a wait uses the run's time."""
 
 import asyncio
 import json
@@ -22,14 +22,14 @@ LISTED = {"toolConfig": {"backends": ["look", "slow"], "frontends": ["confirm"]}
 PARALLEL = {"react": {"parallelToolCalls": True}}
 
 
-def wait_for(suite: Suite, timeout_ms: int) -> None:
+def offer_form(suite: Suite, timeout_ms: int) -> None:
     suite.tools.tools.append(tool("confirm", "frontend", timeout_ms=timeout_ms))
 
 
-async def test_an_early_submit_is_kept_and_the_first_one_wins(serve: Serve) -> None:
+async def test_an_early_submit_is_accepted_and_later_ones_are_duplicates(serve: Serve) -> None:
     early = [*call("confirm", '{"q":1}'), 0.3, *finish("tool_calls")]
     async with serve(early, ANSWER, **LISTED) as suite:
-        wait_for(suite, 100_000)
+        offer_form(suite, 100_000)
 
         async def answer(event: Event) -> None:
             first = await submit(suite, event["runId"], event["toolId"], "first", request_id="r1")
@@ -44,21 +44,21 @@ async def test_an_early_submit_is_kept_and_the_first_one_wins(serve: Serve) -> N
     assert fold(history) == fold(events)
 
 
-async def test_of_many_submits_of_one_moment_one_is_accepted(serve: Serve) -> None:
+async def test_of_simultaneous_submits_one_is_accepted(serve: Serve) -> None:
     async with serve(CONFIRM, ANSWER, **LISTED) as suite:
-        wait_for(suite, 100_000)
+        offer_form(suite, 100_000)
 
         async def answer(event: Event) -> None:
-            given = [submit(suite, event["runId"], event["toolId"], number) for number in range(10)]
-            assert sorted(await asyncio.gather(*given)) == ["accepted"] + ["duplicate"] * 9
+            submits_sent = [submit(suite, event["runId"], event["toolId"], number) for number in range(10)]
+            assert sorted(await asyncio.gather(*submits_sent)) == ["accepted"] + ["duplicate"] * 9
 
         events = await ask(suite, ("tool.start", answer))
         assert last_result(suite) == str(only(events, "request.submit")["payload"])
 
 
-async def test_nobodys_submit_expires_and_a_late_one_is_told_so(serve: Serve) -> None:
+async def test_a_wait_without_a_submit_expires_and_a_late_submit_gets_expired(serve: Serve) -> None:
     async with serve(CONFIRM, [0.4, *ANSWER], **LISTED) as suite:
-        wait_for(suite, 150)
+        offer_form(suite, 150)
 
         async def late(event: Event) -> None:
             assert await submit(suite, event["runId"], event["toolId"], "late") == "expired"
@@ -70,9 +70,9 @@ async def test_nobodys_submit_expires_and_a_late_one_is_told_so(serve: Serve) ->
         assert await submit(suite, run_id, "t_00000000", "whose?") == "unmatched"
 
 
-async def test_an_ended_run_knows_what_was_answered(serve: Serve) -> None:
+async def test_a_submit_to_an_ended_run_is_a_duplicate(serve: Serve) -> None:
     async with serve(CONFIRM, ANSWER, **LISTED) as suite:
-        wait_for(suite, 100_000)
+        offer_form(suite, 100_000)
 
         async def answer(event: Event) -> None:
             assert await submit(suite, event["runId"], "t_00000000", "whose?") == "unmatched"
@@ -82,7 +82,7 @@ async def test_an_ended_run_knows_what_was_answered(serve: Serve) -> None:
         assert await submit(suite, events[-1]["runId"], only(events, "tool.start")["toolId"], "yes") == "duplicate"
 
 
-async def test_submits_that_make_no_sense_are_refused(serve: Serve) -> None:
+async def test_invalid_submits_are_refused(serve: Serve) -> None:
     run_id = "5f0c0000-0000-4000-8000-0000000000aa"
     async with serve(ANSWER) as suite:
         with pytest.raises(NotFound):
@@ -95,9 +95,9 @@ async def test_submits_that_make_no_sense_are_refused(serve: Serve) -> None:
             await submit(suite, run_id, "approval_00000000", {"decision": "edit"})
 
 
-async def test_a_wait_is_a_state_of_the_run_and_is_not_charged_to_its_time(serve: Serve) -> None:
+async def test_a_waiting_run_has_state_waiting_and_does_not_use_up_its_time(serve: Serve) -> None:
     async with serve(CONFIRM, ANSWER, budget={"timeoutMs": 400}, **LISTED) as suite:
-        wait_for(suite, 100_000)
+        offer_form(suite, 100_000)
 
         async def answer(event: Event) -> None:
             await asyncio.sleep(0.8)
@@ -108,17 +108,17 @@ async def test_a_wait_is_a_state_of_the_run_and_is_not_charged_to_its_time(serve
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_a_tool_that_works_beside_a_wait_is_charged(serve: Serve) -> None:
+async def test_a_tool_running_during_a_wait_uses_up_the_runs_time(serve: Serve) -> None:
     both = call("confirm") + call("slow", index=1, call_id="b") + finish("tool_calls")
     async with serve(both, ANSWER, budget={"timeoutMs": 300}, **LISTED, **PARALLEL) as suite:
-        wait_for(suite, 100_000)
+        offer_form(suite, 100_000)
         events = await ask(suite)
     assert events[-1]["error"]["code"] == "BUDGET_EXCEEDED"
 
 
-async def test_a_cancel_ends_a_wait_at_once_and_the_chat_goes_on(serve: Serve) -> None:
+async def test_a_cancel_ends_a_wait_at_once_and_the_chat_stays_usable(serve: Serve) -> None:
     async with serve(CONFIRM, ANSWER, **LISTED) as suite:
-        wait_for(suite, 100_000)
+        offer_form(suite, 100_000)
 
         async def cancel(event: Event) -> None:
             while await state(suite, event["runId"]) != "waiting":
@@ -136,7 +136,7 @@ async def test_a_cancel_ends_a_wait_at_once_and_the_chat_goes_on(serve: Serve) -
         assert last_result(suite) == '{"ok":false,"error":"cancelled"}'
 
 
-async def test_a_submit_is_in_the_log_before_it_is_answered_and_counts_though_its_caller_leaves(serve: Serve) -> None:
+async def test_a_submit_counts_though_its_caller_leaves_while_it_is_being_stored(serve: Serve) -> None:
     storing, stored = asyncio.Event(), asyncio.Event()
 
     async def slow(request: memory_pb2.AppendRequest) -> None:
@@ -146,7 +146,7 @@ async def test_a_submit_is_in_the_log_before_it_is_answered_and_counts_though_it
             stored.set()
 
     async with serve(CONFIRM, ANSWER, before_append=slow, **LISTED) as suite:
-        wait_for(suite, 1900)
+        offer_form(suite, 1900)
 
         async def answer(event: Event) -> None:
             submitting = asyncio.create_task(submit(suite, event["runId"], event["toolId"], "in time"))
@@ -161,19 +161,19 @@ async def test_a_submit_is_in_the_log_before_it_is_answered_and_counts_though_it
     assert only(events, "request.submit")["payload"] == "in time"
 
 
-async def test_a_submit_whose_commit_is_not_answered_is_there_once(serve: Serve) -> None:
+async def test_a_submit_whose_commit_gets_no_reply_is_in_the_log_once(serve: Serve) -> None:
     async with serve(CONFIRM, ANSWER, **LISTED) as suite:
-        wait_for(suite, 100_000)
+        offer_form(suite, 100_000)
         suite.memory.after = Refusal("request_submit", *[ProviderUnavailable("not now")] * 2)
         events = await ask(suite, ("tool.start", submits(suite, "yes")))
         history = await read_recorded(suite, suite.run_ids[0])
     assert only(history, "request.submit") == only(events, "request.submit")
 
 
-async def test_calls_of_one_answer_wait_each_for_its_own_submit(serve: Serve) -> None:
+async def test_parallel_calls_each_wait_for_their_own_submit(serve: Serve) -> None:
     both = call("confirm", '{"n":1}') + call("confirm", '{"n":2}', index=1, call_id="b") + finish("tool_calls")
     async with serve(both, ANSWER, **LISTED, **PARALLEL) as suite:
-        wait_for(suite, 100_000)
+        offer_form(suite, 100_000)
 
         async def answer(event: Event) -> None:
             await submits(suite, {"to": event["toolId"]})(event)
@@ -184,7 +184,7 @@ async def test_calls_of_one_answer_wait_each_for_its_own_submit(serve: Serve) ->
     assert len(results) == 2
 
 
-async def test_a_submit_while_the_run_ends_comes_too_late_and_nothing_follows_the_end(serve: Serve) -> None:
+async def test_a_submit_while_the_run_ends_is_expired_and_adds_no_event(serve: Serve) -> None:
     ending = asyncio.Event()
 
     async def slow(request: memory_pb2.AppendRequest) -> None:
@@ -193,7 +193,7 @@ async def test_a_submit_while_the_run_ends_comes_too_late_and_nothing_follows_th
             await asyncio.sleep(0.3)
 
     async with serve(CONFIRM, ANSWER, before_append=slow, **LISTED) as suite:
-        wait_for(suite, 100_000)
+        offer_form(suite, 100_000)
 
         async def answer(event: Event) -> None:
             await suite.client.cancel(event["runId"])
@@ -206,7 +206,7 @@ async def test_a_submit_while_the_run_ends_comes_too_late_and_nothing_follows_th
     assert events[-1]["seq"] == history[-1]["seq"]
 
 
-async def test_submits_that_come_before_their_waits_are_kept_up_to_a_number() -> None:
+async def test_early_submits_are_kept_up_to_a_limit() -> None:
     gates = Gates()
     for number in range(KEPT_MAX):
         assert gates.take(f"t_{number}", "") == "accepted"
@@ -218,7 +218,7 @@ async def test_submits_that_come_before_their_waits_are_kept_up_to_a_number() ->
     assert gates.take("t_more", "") == "duplicate"
 
 
-async def test_a_submit_that_is_being_stored_when_the_time_ends_came_in_time() -> None:
+async def test_a_submit_being_stored_at_the_timeout_is_in_time() -> None:
     gates = Gates()
     waiting = asyncio.create_task(gates.get("t_1").wait(0.05))
     await asyncio.sleep(0)
@@ -229,31 +229,31 @@ async def test_a_submit_that_is_being_stored_when_the_time_ends_came_in_time() -
         assert await waiting == Submission("2")
 
 
-async def test_it_runs_out_after_the_time_that_was_not_waited() -> None:
+async def test_the_clock_does_not_count_waiting_time() -> None:
     clock = Clock(0.15)
-    rung = asyncio.Event()
-    clock.watch(rung.set)
+    expired = asyncio.Event()
+    clock.watch(expired.set)
     async with asyncio.timeout(50):
         with clock.aside(), clock.working(), clock.waiting():
             await asyncio.sleep(0.4)
-            assert not rung.is_set()
+            assert not expired.is_set()
         started = asyncio.get_running_loop().time()
         async with within(1.0):
-            await rung.wait()
+            await expired.wait()
     assert asyncio.get_running_loop().time() - started > 0.05
     assert clock.left_s == 0.0
 
 
-async def test_time_stands_while_a_sub_agents_call_waits_and_goes_on_while_a_sibling_thinks() -> None:
+async def test_the_clock_stops_only_while_all_sub_agents_wait() -> None:
     clock = Clock(10.0)
     with ExitStack() as sub_agents:
         for entered in (clock.aside(), clock.working(), clock.working()):
             sub_agents.enter_context(entered)
-        with clock.aside(), clock.working(), clock.waiting():  # the first one's call
+        with clock.aside(), clock.working(), clock.waiting():  # The first sub-agent's call.
             before = clock.left_s
             await asyncio.sleep(0.05)
             assert clock.left_s < before - 0.03
-            with clock.aside(), clock.working(), clock.waiting():  # the second one's
+            with clock.aside(), clock.working(), clock.waiting():  # The second sub-agent's call.
                 before = clock.left_s
                 await asyncio.sleep(0.05)
                 assert clock.left_s == before

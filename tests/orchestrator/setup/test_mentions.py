@@ -1,4 +1,4 @@
-"""Names and files that a message, or a conversation, mentions."""
+"""Names and files mentioned in a message or a conversation."""
 
 import time
 
@@ -28,7 +28,7 @@ from services.orchestrator.turn.compacting.mentioned_files import PathMentions
         ("@@twice", []),
     ],
 )
-def test_names_begin_where_no_email_address_can(message: str, names: list[str]) -> None:
+def test_names_are_found_after_an_at_sign_but_not_in_email_addresses(message: str, names: list[str]) -> None:
     assert query_options.find_names(message) == names
 
 
@@ -50,7 +50,7 @@ PATHS = ["uploads/report.pdf", "uploads/my notes.txt", "uploads/2026/data.v2.csv
         ("#../report.pdf #gone.pdf", []),
     ],
 )
-def test_files_are_uploads_by_name_or_path(message: str, paths: list[str]) -> None:
+def test_mentioned_files_are_uploads_by_name_or_path(message: str, paths: list[str]) -> None:
     assert query_options.find_files(message, PATHS) == paths
 
 
@@ -63,12 +63,12 @@ def test_files_are_uploads_by_name_or_path(message: str, paths: list[str]) -> No
         ("#../report.pdf #../report.pdf", ["../report.pdf"]),
     ],
 )
-def test_names_that_are_meant_as_files_are_missed(message: str, names: list[str]) -> None:
+def test_mentioned_files_that_do_not_exist_are_reported_as_missing(message: str, names: list[str]) -> None:
     assert query_options.find_missing_files(message, PATHS) == names
 
 
 @given(st.text(alphabet='@#ab._-" 中/', max_size=200))
-def test_any_text_is_read(text: str) -> None:
+def test_any_text_is_searched_for_mentions_within_limits(text: str) -> None:
     assert len(query_options.find_names(text)) <= query_options.MENTIONS_MAX
     assert set(query_options.find_files(text, ["uploads/a", "uploads/b a"])) <= {"uploads/a", "uploads/b a"}
 
@@ -76,7 +76,7 @@ def test_any_text_is_read(text: str) -> None:
 FILES = frozenset({"a.py", "src/a.py", "my notes.md", "报告.md", "销售报告.md", "data.tar", "data.tar.gz", "Makefile"})
 
 
-def ranked(*texts: str) -> list[str]:
+def rank_mentions(*texts: str) -> list[str]:
     query_options = PathMentions(FILES)
     for text in texts:
         query_options.read_text(text)
@@ -102,15 +102,15 @@ def call(name: str, arguments: str) -> llm_pb2.ToolCall:
         ("", []),
     ],
 )
-def test_a_mention_is_the_longest_name_that_exists(text: str, found: list[str]) -> None:
-    assert ranked(text) == found
+def test_a_mention_is_the_longest_existing_file_name(text: str, found: list[str]) -> None:
+    assert rank_mentions(text) == found
 
 
-def test_more_mentions_go_before_later_ones() -> None:
-    assert ranked("a.py a.py", "Makefile", "src/a.py") == ["a.py", "src/a.py", "Makefile"]
+def test_files_are_ranked_by_number_of_mentions_then_by_recency() -> None:
+    assert rank_mentions("a.py a.py", "Makefile", "src/a.py") == ["a.py", "src/a.py", "Makefile"]
 
 
-def test_what_a_tool_wrote_goes_first_and_its_content_is_no_mention() -> None:
+def test_written_files_rank_first_and_their_content_is_not_searched() -> None:
     query_options = PathMentions(FILES)
     query_options.read_call(call("write_file", '{"path":"./a.py","content":"Makefile Makefile"}'))
     query_options.read_text("报告.md 报告.md")
@@ -120,7 +120,7 @@ def test_what_a_tool_wrote_goes_first_and_its_content_is_no_mention() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["", "{", "[1]", "null", '{"path":7}', "[" * 500 + "]" * 500])
-def test_odd_arguments_mention_nothing(arguments: str) -> None:
+def test_invalid_call_arguments_mention_no_file(arguments: str) -> None:
     query_options = PathMentions(FILES)
     query_options.read_call(call("write_file", arguments))
     query_options.read_call(call("any", arguments))
@@ -128,7 +128,7 @@ def test_odd_arguments_mention_nothing(arguments: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["报.a" * 250_000, "`" * 1_000_000, "a" * 1_000_000, "报 .a" * 200_000])
-def test_a_million_characters_take_no_time(text: str) -> None:
+def test_a_million_characters_are_searched_within_seconds(text: str) -> None:
     started = time.thread_time()
-    ranked(text)
+    rank_mentions(text)
     assert time.thread_time() - started < 3

@@ -1,4 +1,4 @@
-"""Before the first turn: visible tools, mentions, skills, uploads, and what the model is reminded of."""
+"""Before the first turn: offered tools, mentions, skills, uploads, and reminders for the model."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from tests.support.order import Event
 from tests.support.waiting import wait_until
 
 
-def system(suite: Suite) -> str:
+def read_system_prompt(suite: Suite) -> str:
     return suite.llm.requests[-1].messages[0].content[0].text
 
 
@@ -29,7 +29,7 @@ def offer(suite: Suite) -> None:
     ]
 
 
-async def test_tiers_stand_for_their_tools_and_always_is_always(serve: Serve) -> None:
+async def test_a_tier_offers_its_tools_and_always_available_tools_are_always_offered(serve: Serve) -> None:
     async with serve(ANSWER, toolConfig={"backends": ["@enabled"]}) as suite:
         offer(suite)
         await ask(suite)
@@ -40,7 +40,7 @@ async def test_tiers_stand_for_their_tools_and_always_is_always(serve: Serve) ->
         assert shown(suite) == {"grep", "todo_write", "todo_read", "ask_human", "look", "remember"}
 
 
-async def test_an_agent_that_may_use_no_tools_sees_none(serve: Serve) -> None:
+async def test_an_agent_that_may_use_no_tools_is_offered_none(serve: Serve) -> None:
     async with serve(ANSWER, toolPolicy="DISALLOW") as suite:
         offer(suite)
         await ask(suite, message="@deep")
@@ -51,16 +51,16 @@ async def test_an_agent_that_may_use_no_tools_sees_none(serve: Serve) -> None:
         assert shown(suite) == set()
 
 
-async def test_a_mentioned_tool_is_there_for_this_run_and_the_text_stays(serve: Serve) -> None:
+async def test_a_mentioned_tool_is_offered_in_this_run_and_the_message_is_unchanged(serve: Serve) -> None:
     message = "请用@Deep查\n\n a@look.com "
     async with serve(ANSWER, mentionable=["deep"]) as suite:
         offer(suite)
         events = await ask(suite, message=message)
         assert "deep" in shown(suite)
-        assert "cite it" in system(suite)
+        assert "cite it" in read_system_prompt(suite)
         assert "The user asks for these tools: deep." in reminder(suite)
-        asked = next(message for message in suite.llm.requests[0].messages if message.role == "user")
-        assert asked.content[0].text == message
+        user_message = next(message for message in suite.llm.requests[0].messages if message.role == "user")
+        assert user_message.content[0].text == message
         await ask(suite, message="again")
         assert "deep" not in shown(suite)
         assert reminder(suite) == ""
@@ -76,7 +76,9 @@ async def test_a_mentioned_tool_is_there_for_this_run_and_the_text_stays(serve: 
         {"message": "> @fetch\n`@fetch`\n```\n@fetch\n``` @deep"},
     ],
 )
-async def test_a_tool_that_the_agent_does_not_allow_cannot_be_had(serve: Serve, query: dict[str, str]) -> None:
+async def test_a_tool_the_agent_does_not_allow_is_not_offered_and_a_notice_says_so(
+    serve: Serve, query: dict[str, str]
+) -> None:
     async with serve(ANSWER, mentionable=["@enabled"]) as suite:
         offer(suite)
         events = await ask(suite, **query)
@@ -89,7 +91,7 @@ async def test_a_tool_that_the_agent_does_not_allow_cannot_be_had(serve: Serve, 
 
 
 @pytest.mark.parametrize(("from_program", "visible"), [(True, set[str]()), (False, {"fetch"})])
-async def test_what_a_program_wrote_mentions_nothing(serve: Serve, from_program: bool, visible: set[str]) -> None:
+async def test_messages_from_programs_mention_nothing(serve: Serve, from_program: bool, visible: set[str]) -> None:
     async with serve(ANSWER, mentionable=["fetch"]) as suite:
         offer(suite)
         events = await ask(suite, message="@fetch and @nobody", from_program=from_program)
@@ -97,7 +99,7 @@ async def test_what_a_program_wrote_mentions_nothing(serve: Serve, from_program:
     assert len(list_notices(events)) == len(visible)
 
 
-async def test_an_agent_is_called_by_mention_where_it_may_be(serve: Serve) -> None:
+async def test_a_mentioned_agent_that_is_not_allowed_cannot_be_called(serve: Serve) -> None:
     async with serve(ANSWER, mentionable=["fetch"]) as suite:
         events = await ask(suite, message="@oneshot")
         assert "call_subagent" not in shown(suite)
@@ -105,14 +107,14 @@ async def test_an_agent_is_called_by_mention_where_it_may_be(serve: Serve) -> No
     assert (reason, "'oneshot' cannot be called" in text) == ("AGENT_UNAVAILABLE", True)
 
 
-async def test_what_nobody_knows_is_told_to_the_user(serve: Serve) -> None:
+async def test_unknown_mentions_are_reported_to_the_user(serve: Serve) -> None:
     async with serve(ANSWER, mentionable=["oneshot"]) as suite:
         events = await ask(suite, message="@nobody and @oneshot and @nothing")
         assert "The user asks for these agents: oneshot." in reminder(suite)
     assert list_notices(events) == [("UNKNOWN_MENTION", "no tool, skill or agent has the name @nobody, @nothing")]
 
 
-async def test_persistent_tools_last_for_the_chat(serve: Serve) -> None:
+async def test_persistent_tools_in_the_chats_state_are_offered(serve: Serve) -> None:
     async with serve(ANSWER, mentionable=["deep"]) as suite:
         offer(suite)
         await ask(suite)
@@ -122,7 +124,7 @@ async def test_persistent_tools_last_for_the_chat(serve: Serve) -> None:
         assert "deep" in shown(suite)
 
 
-async def test_a_query_may_say_which_tools_last_for_the_chat(serve: Serve) -> None:
+async def test_a_query_may_set_the_persistent_tools_of_the_chat(serve: Serve) -> None:
     async with serve(ANSWER, mentionable=["deep"]) as suite:
         offer(suite)
         await ask(suite, params='{"persistentTools":["deep"],"theme":"dark"}')
@@ -133,7 +135,7 @@ async def test_a_query_may_say_which_tools_last_for_the_chat(serve: Serve) -> No
         assert "deep" not in shown(suite)
 
 
-async def test_what_an_agent_lists_in_vain_is_told_to_the_user(serve: Serve) -> None:
+async def test_missing_skills_and_agents_of_a_definition_are_reported_to_the_user(serve: Serve) -> None:
     async with serve(ANSWER, skills=["pdf", "lost"], subagents=["oneshot", "nobody"]) as suite:
         suite.tools.skills = SKILLS
         events = await ask(suite)
@@ -143,7 +145,7 @@ async def test_what_an_agent_lists_in_vain_is_told_to_the_user(serve: Serve) -> 
     ]
 
 
-async def test_a_tool_of_a_server_that_has_never_connected_is_told_as_that(serve: Serve) -> None:
+async def test_the_notice_of_a_missing_mcp_tool_names_its_server(serve: Serve) -> None:
     async with serve(ANSWER, toolConfig={"backends": ["mill__grind", "grind"]}) as suite:
         events = await ask(suite)
     assert [text for _, text in list_notices(events)] == [
@@ -152,7 +154,7 @@ async def test_a_tool_of_a_server_that_has_never_connected_is_told_as_that(serve
     ]
 
 
-async def test_a_required_tool_that_is_not_there_is_a_clear_error(serve: Serve) -> None:
+async def test_a_required_tool_that_is_missing_fails_the_run_without_a_model_call(serve: Serve) -> None:
     async with serve(ANSWER, toolPolicy="REQUIRE", toolConfig={"backends": ["gone"]}) as suite:
         events = await ask(suite)
         assert suite.llm.requests == []
@@ -167,18 +169,18 @@ SKILLS = [
 ]
 
 
-async def test_skills_are_told_and_linked_when_they_are_named(serve: Serve) -> None:
+async def test_skills_are_described_and_linked_when_mentioned(serve: Serve) -> None:
     async with serve(ANSWER) as suite:
         suite.tools.skills = SKILLS
         events = await ask(suite, message="@chart then @broken")
         assert suite.tools.linked == ["chart", "broken"]
-        assert "- Chart: Draws (skills/chart/SKILL.md)" in system(suite)
-        assert "- PDF: Reads PDFs (not in the workspace until the user writes @pdf)" in system(suite)
+        assert "- Chart: Draws (skills/chart/SKILL.md)" in read_system_prompt(suite)
+        assert "- PDF: Reads PDFs (not in the workspace until the user writes @pdf)" in read_system_prompt(suite)
         assert "before you use them: Chart (skills/chart/SKILL.md, its Python: skills/chart/python)" in reminder(suite)
     assert [code for code, _ in list_notices(events)] == ["SKILL_UNAVAILABLE"]
 
 
-async def test_what_breaks_before_the_first_turn_is_asked_again(serve: Serve) -> None:
+async def test_calls_to_the_tools_service_before_the_first_turn_are_retried(serve: Serve) -> None:
     async with serve(ANSWER, skills=["pdf"]) as suite:
         suite.tools.skills = SKILLS
         suite.tools.breaking = {"ListTools", "ListSkills", "LinkSkill"}
@@ -195,7 +197,7 @@ async def test_an_agents_list_of_skills_links_them_and_hides_the_others(serve: S
         suite.tools.skills = SKILLS
         events = await ask(suite, message="@chart")
         assert suite.tools.linked == ["pdf"]
-        assert "Chart" not in system(suite)
+        assert "Chart" not in read_system_prompt(suite)
     assert list_notices(events)[0][0] == "UNKNOWN_MENTION"
 
 
@@ -210,12 +212,12 @@ BOOK = upload("book.pdf", "pdf", "application/pdf", 5_000_000)
 THERE = {"uploads/my notes.txt": b"hello", "uploads/a.png": b"\x89PNG", "uploads/book.pdf": b"%PDF"}
 
 
-async def test_small_texts_and_images_are_shown_and_other_uploads_named(serve: Serve) -> None:
+async def test_small_texts_and_images_are_sent_and_other_uploads_are_named(serve: Serve) -> None:
     async with serve(call_tool("look"), ANSWER) as suite:
         suite.tools.files = THERE
         suite.tools.skills = SKILLS
         await ask(suite, message='look at #"my notes.txt"', references=[NOTES, PICTURE, BOOK])
-        assert suite.tools.linked == ["pdf"], "an upload of a type that a skill claims links it"
+        assert suite.tools.linked == ["pdf"], "an upload links the skill for its file type"
         for request in suite.llm.requests:
             assert_paired(request)
             parts = [part for message in request.messages if message.role == "user" for part in message.content]
@@ -229,13 +231,13 @@ async def test_small_texts_and_images_are_shown_and_other_uploads_named(serve: S
         assert "refers to these files: uploads/my notes.txt." in text
         await ask(suite, message="and #book.pdf?")
         assert "refers to these files: uploads/book.pdf." in reminder(suite)
-        assert str(suite.llm.requests[-1]).count("Uploaded files: 3.") == 1, "they are told once"
+        assert str(suite.llm.requests[-1]).count("Uploaded files: 3.") == 1, "uploads are listed once"
         assert not any(
             part.HasField("image") for message in suite.llm.requests[-1].messages for part in message.content
         )
 
 
-def uploaded(events: list[Event]) -> list[Event]:
+def list_uploads(events: list[Event]) -> list[Event]:
     return [event for event in events if event["type"] == "request.upload"]
 
 
@@ -248,24 +250,24 @@ async def test_each_upload_is_an_event_of_the_first_run_that_refers_to_it(serve:
     assert [event["type"] for event in first[:6]] == [
         "request.query", "chat.start", "run.start", "request.upload", "request.upload", "content.start",
     ]  # fmt: skip
-    notes, book = uploaded(first)
+    notes, book = list_uploads(first)
     assert (notes["requestId"], notes["chatId"]) == ("q-1", suite.chat_id)
     assert notes["upload"] == {"type": "text", "name": "my notes.txt", "sizeBytes": 5, "mimeType": "text/plain"}
     assert book["upload"]["name"] == "book.pdf"
-    assert [event["upload"]["name"] for event in uploaded(second)] == ["a.png"]
-    assert uploaded(history) == [*uploaded(first), *uploaded(second)]
+    assert [event["upload"]["name"] for event in list_uploads(second)] == ["a.png"]
+    assert list_uploads(history) == [*list_uploads(first), *list_uploads(second)]
 
 
-async def test_a_file_that_is_not_there_is_noticed_and_the_model_told(serve: Serve) -> None:
+async def test_a_missing_file_is_reported_to_user_and_model(serve: Serve) -> None:
     async with serve(ANSWER) as suite:
         suite.tools.files = {"uploads/a.png": b"\x89PNG", "made/chart.svg": b"<svg/>"}
         message = 'compare #chart.svg, #a.png, #gone.csv and #"no ending" with issue #12 and #topic'
         events = await ask(suite, message=message, references=[NOTES, PICTURE])
-        ((code, said),) = list_notices(events)
+        ((code, notice),) = list_notices(events)
         assert code == "FILE_MISSING"
-        assert said.startswith("this chat has no file 'my notes.txt', 'gone.csv', 'no ending';")
+        assert notice.startswith("this chat has no file 'my notes.txt', 'gone.csv', 'no ending';")
         text = reminder(suite)
-    assert [event["upload"]["name"] for event in uploaded(events)] == ["a.png"]
+    assert [event["upload"]["name"] for event in list_uploads(events)] == ["a.png"]
     assert "Uploaded files: 1." in text
     assert "refers to these files: made/chart.svg, uploads/a.png." in text
     assert 'which are not there; say so: "my notes.txt", "gone.csv", "no ending".' in text
@@ -276,15 +278,15 @@ async def test_prompts_name_the_files_of_the_workspace(serve: Serve) -> None:
     async with serve(ANSWER, ANSWER, react={"systemPrompt": prompt}) as suite:
         suite.tools.files = THERE | {"made/chart\n.svg": b"", "skills/pdf/SKILL.md": b""}
         await ask(suite, references=[NOTES, common_pb2.Reference(id="y", name="page", url="https://example.com")])
-        names, files = system(suite).removeprefix("Names:\n").partition("\nEnd")[0].split("\nFiles:\n")
+        names, files = read_system_prompt(suite).removeprefix("Names:\n").partition("\nEnd")[0].split("\nFiles:\n")
         suite.tools.lists_files = False
         await ask(suite)
-        assert "Names:\nuploads/my notes.txt\nFiles" in system(suite)
-    there = ['"made/chart\\n.svg"', "uploads/a.png", "uploads/book.pdf", "uploads/my notes.txt", "page"]
-    assert names.splitlines() == files.splitlines() == there
+        assert "Names:\nuploads/my notes.txt\nFiles" in read_system_prompt(suite)
+    expected = ['"made/chart\\n.svg"', "uploads/a.png", "uploads/book.pdf", "uploads/my notes.txt", "page"]
+    assert names.splitlines() == files.splitlines() == expected
 
 
-async def test_an_upload_that_cannot_be_read_is_named_all_the_same(serve: Serve) -> None:
+async def test_an_upload_that_cannot_be_read_is_still_named(serve: Serve) -> None:
     async with serve(ANSWER) as suite:
         suite.tools.lists_files = False
         events = await ask(suite, references=[NOTES])
@@ -292,7 +294,7 @@ async def test_an_upload_that_cannot_be_read_is_named_all_the_same(serve: Serve)
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_a_reference_that_is_no_upload_is_not_read(serve: Serve) -> None:
+async def test_a_reference_that_is_not_an_upload_is_not_read(serve: Serve) -> None:
     odd = [common_pb2.Reference(id="x", name="x", meta=meta) for meta in ('{"path":"/etc/passwd"}', "[]", '{"path":1}')]
     async with serve(ANSWER) as suite:
         suite.tools.files = {"/etc/passwd": b"root"}
@@ -308,7 +310,7 @@ TODOS = [
 ]
 
 
-async def test_open_todos_are_reminded_of_and_the_rest_of_the_request_only_grows(serve: Serve) -> None:
+async def test_open_todos_are_reminders_and_each_request_extends_the_previous_one(serve: Serve) -> None:
     def write(todos: Any, call_id: str) -> Any:
         return call_tool("todo_write", json.dumps({"todos": todos}), call_id=call_id)
 
@@ -327,11 +329,11 @@ async def test_open_todos_are_reminded_of_and_the_rest_of_the_request_only_grows
         assert third[: len(second)] == second
 
 
-async def test_what_does_not_hang_on_the_chat_is_asked_while_the_query_is_stored(serve: Serve) -> None:
+async def test_tools_and_models_are_listed_while_the_query_is_being_stored(serve: Serve) -> None:
     listed = asyncio.Event()
 
     async def listing() -> None:
-        assert not listed.is_set(), "they are listed once"
+        assert not listed.is_set(), "tools are listed once"
         listed.set()
 
     async def stored(request: memory_pb2.AppendRequest) -> None:
@@ -345,15 +347,13 @@ async def test_what_does_not_hang_on_the_chat_is_asked_while_the_query_is_stored
 
 
 @pytest.mark.parametrize("message", ["hello", "Look at @nothing"])
-async def test_a_turn_is_prepared_while_its_query_is_stored_and_asked_and_told_after_that(
-    serve: Serve, message: str
-) -> None:
+async def test_the_model_is_called_only_after_the_query_is_stored(serve: Serve, message: str) -> None:
     async def stored(request: memory_pb2.AppendRequest) -> None:
         if request.lines[0].HasField("query"):
             while not suite.memory.loads and message == "hello":
                 await asyncio.sleep(0.005)
             await asyncio.sleep(0.05)
-            assert not suite.llm.requests, "nobody pays for a query that may be refused"
+            assert not suite.llm.requests, "no model is asked before the query is accepted"
 
     async with serve(ANSWER, ANSWER) as suite:
         suite.memory.before = stored
@@ -362,13 +362,13 @@ async def test_a_turn_is_prepared_while_its_query_is_stored_and_asked_and_told_a
             assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
             assert events[0]["type"] == "request.query"
             assert events[-1]["type"] == "run.complete"
-            asked = [part.text for part in suite.llm.requests[0].messages[-1].content]
-            assert message in asked, number
+            texts = [part.text for part in suite.llm.requests[0].messages[-1].content]
+            assert message in texts, number
             suite.llm.requests.clear()
             suite.memory.loads.clear()
 
 
-async def test_a_query_that_is_refused_leaves_no_question_behind(serve: Serve) -> None:
+async def test_a_refused_query_cancels_its_pending_calls(serve: Serve) -> None:
     is_asked, open_questions = asyncio.Event(), 0
 
     async def listing() -> None:
@@ -399,7 +399,7 @@ LOCATE = agent_pb2.ClientTool(
 TURNS = [call_tool("locate", '{"precision": 2}'), [*content("You are in Lyon."), *finish()]]
 
 
-async def test_the_model_gets_what_the_caller_submits_in_that_run_alone(serve: Serve) -> None:
+async def test_a_client_tool_is_offered_only_in_its_run_and_returns_the_submitted_payload(serve: Serve) -> None:
     async with serve(*TURNS) as suite:
         events = await ask(suite, ("tool.start", submits(suite, {"city": "Lyon"})), client_tools=[LOCATE])
         await ask(suite)
@@ -421,7 +421,7 @@ async def test_the_model_gets_what_the_caller_submits_in_that_run_alone(serve: S
         (agent_pb2.ClientTool(name="odd", parameters='{"type":"thing"}'), "clientTools[1].parameters"),
     ],
 )
-async def test_a_name_that_is_taken_or_no_schema_is_refused(
+async def test_a_client_tool_with_a_taken_name_or_invalid_schema_is_refused(
     serve: Serve, tool: agent_pb2.ClientTool, field: str
 ) -> None:
     async with serve(*TURNS) as suite:

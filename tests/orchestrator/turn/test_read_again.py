@@ -1,4 +1,4 @@
-"""What has left a window is read again by the model, with tools that are offered from then on."""
+"""Once messages have left the window, the model is offered tools to read them again."""
 
 from typing import Any
 
@@ -8,30 +8,30 @@ from headrace.v1 import llm_pb2
 from services.orchestrator.calls.results import BYTES_MAX, divide_media
 from tests.support.orchestrator import Serve, call, last_result
 from tests.support.orchestrator.compaction import ANSWER, DONE, NEEDLE, SMALL, call_once, compact_chat
-from tests.support.orchestrator.media import GIF, give
+from tests.support.orchestrator.media import GIF, give_pictures
 
 HISTORY = ["read_history", "read_result"]
 
 
-def offered(request: llm_pb2.ChatRequest) -> list[str]:
+def list_offered_tools(request: llm_pb2.ChatRequest) -> list[str]:
     return [tool.name for tool in request.tools]
 
 
 @pytest.mark.parametrize("agent", ["oneshot", "react"])
-async def test_a_model_finds_by_words_what_a_summary_forgot(serve: Serve, agent: str) -> None:
+async def test_read_history_finds_by_words_what_a_summary_omits(serve: Serve, agent: str) -> None:
     async with serve(ANSWER) as suite:
         await compact_chat(suite, agent)
-        assert not set(HISTORY) & set(offered(suite.llm.requests[1]))
-        asked = suite.llm.requests[-1]
-        assert offered(asked)[-2:] == HISTORY
-        assert asked.tool_choice == "auto"
+        assert not set(HISTORY) & set(list_offered_tools(suite.llm.requests[1]))
+        request = suite.llm.requests[-1]
+        assert list_offered_tools(request)[-2:] == HISTORY
+        assert request.tool_choice == "auto"
         call_once(suite, "read_history", '{"query":"code safe"}')
         events = await suite.ask("What was the code?", agent=agent)
         assert events[-1]["type"] == "run.complete"
         assert last_result(suite).startswith(f"[4] user: {NEEDLE}")
 
 
-async def test_a_result_that_was_cut_is_read_whole_in_parts(serve: Serve) -> None:
+async def test_read_result_returns_a_cut_result_in_parts(serve: Serve) -> None:
     async with serve(call("look", '{"n":1}', call_id="c1") + DONE, ANSWER) as suite:
         suite.llm.models = [SMALL]
         suite.tools.result_chars = 2500
@@ -47,7 +47,7 @@ async def test_a_result_that_was_cut_is_read_whole_in_parts(serve: Serve) -> Non
         assert len("".join(parts)) == 2500
 
 
-async def test_as_much_is_read_as_the_window_of_the_built_in_table_takes(serve: Serve) -> None:
+async def test_read_history_returns_as_much_as_the_built_in_window_takes(serve: Serve) -> None:
     model = {"providerKey": "scripted", "model": "gpt-4o"}
     async with serve(ANSWER, modelConfig=model, memory={"maxRuns": 1, "older": "drop"}) as suite:
         suite.llm.models = [llm_pb2.ModelInfo(provider_key="scripted", model="gpt-4o")]
@@ -66,7 +66,7 @@ async def test_as_much_is_read_as_the_window_of_the_built_in_table_takes(serve: 
         ("read_history", '{"first":"x"}', "INVALID_ARGUMENTS"),
     ],
 )
-async def test_a_wrong_call_is_told_what_is_wrong(serve: Serve, name: str, arguments: str, error: str) -> None:
+async def test_an_invalid_call_gets_an_error_result(serve: Serve, name: str, arguments: str, error: str) -> None:
     async with serve(ANSWER) as suite:
         await compact_chat(suite, "react")
         call_once(suite, name, arguments)
@@ -75,27 +75,27 @@ async def test_a_wrong_call_is_told_what_is_wrong(serve: Serve, name: str, argum
         assert events[-1]["type"] == "run.complete"
 
 
-async def test_an_agent_that_disallows_tools_gets_none(serve: Serve) -> None:
+async def test_an_agent_that_disallows_tools_is_not_offered_them(serve: Serve) -> None:
     policy: dict[str, Any] = {"react": {"toolPolicy": "DISALLOW"}}
     async with serve(ANSWER, **policy) as suite:
         await compact_chat(suite, "react")
         assert not suite.llm.requests[-1].tools
 
 
-async def test_a_picture_of_an_earlier_run_is_seen_again(serve: Serve) -> None:
+async def test_read_result_returns_a_picture_of_an_earlier_run(serve: Serve) -> None:
     async with serve(call("look", call_id="c1") + DONE, ANSWER) as suite:
-        give(suite, "tools", "vision", a=GIF)
+        give_pictures(suite, "tools", "vision", a=GIF)
         await suite.ask("Look around.", agent="react")
         await suite.ask("And?", agent="react")
         assert '[image, read_result "c1" shows it again]' in str(
             [part.text for message in suite.llm.requests[-1].messages for part in message.content]
         )
-        assert offered(suite.llm.requests[-1])[-2:] == HISTORY
+        assert list_offered_tools(suite.llm.requests[-1])[-2:] == HISTORY
         call_once(suite, "read_result", '{"id":"c1"}')
         await suite.ask("Look at it again.", agent="react")
-        again = next(message for message in reversed(suite.llm.requests[-1].messages) if message.role == "tool")
-    assert [part.image.data for part in again.content if part.HasField("image")] == [GIF]
-    assert "shows it again" not in again.content[0].text, "this call shows it"
+        result = next(message for message in reversed(suite.llm.requests[-1].messages) if message.role == "tool")
+    assert [part.image.data for part in result.content if part.HasField("image")] == [GIF]
+    assert "shows it again" not in result.content[0].text, "the result has the picture itself"
 
 
 PICTURE = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=GIF, mime_type="image/gif"))
@@ -112,7 +112,7 @@ SOUND = llm_pb2.ContentPart(audio=llm_pb2.AudioPart(data=b"RIFF", mime_type="aud
         ([PICTURE] * 9, [PICTURE] * 8, "[1 not shown: a result shows at most 8, of 10 MiB together]"),
     ],
 )
-def test_what_is_not_shown_again_is_told_with_why(
+def test_omitted_media_are_counted_with_the_reason(
     parts: list[llm_pb2.ContentPart], shown: list[llm_pb2.ContentPart], note: str
 ) -> None:
     assert divide_media(parts, frozenset({"vision"})) == (shown, note)

@@ -1,4 +1,4 @@
-"""Keys of the file, and what becomes of a file with a mistake."""
+"""API keys of the file, and what happens if the file has a mistake."""
 
 import asyncio
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.support.issuing import INTERNAL, jwt_settings, key_settings, keys_fil
 GOOD = "0" * 64
 
 
-async def test_a_key_is_its_users_in_either_header(tmp_path: Path) -> None:
+async def test_a_key_identifies_its_user_in_either_header(tmp_path: Path) -> None:
     async with open_authenticator(key_settings(tmp_path, secret="acme/ada"), has_certificates=False) as gate:
         for headers in (
             {"x-api-key": "secret"},
@@ -38,13 +38,13 @@ async def test_a_key_is_its_users_in_either_header(tmp_path: Path) -> None:
         {"authorization": f"Bearer {token()}"},
     ],
 )
-async def test_without_a_key_of_the_file_nobody_is_let_in(headers: dict[str, str], tmp_path: Path) -> None:
+async def test_without_a_key_of_the_file_a_client_is_refused(headers: dict[str, str], tmp_path: Path) -> None:
     async with open_authenticator(key_settings(tmp_path, secret="acme/ada"), has_certificates=False) as gate:
         with pytest.raises(Unauthenticated):
             await gate.identify_client(headers)
 
 
-async def test_keys_and_tokens_may_be_taken_side_by_side(tmp_path: Path) -> None:
+async def test_keys_and_tokens_can_be_accepted_together(tmp_path: Path) -> None:
     settings = jwt_settings(tmp_path, auth="jwt, api_key", api_keys_file=keys_file(tmp_path, secret="b/bob"))
     async with open_authenticator(settings, has_certificates=False) as gate:
         assert await gate.identify_client({"authorization": "Bearer secret"}) == Identity("b", "bob")
@@ -67,7 +67,7 @@ async def test_keys_and_tokens_may_be_taken_side_by_side(tmp_path: Path) -> None
         f'{{"sha256": "{GOOD}", "tenant": "c", "user": "b"}}]}}',
     ],
 )
-def test_a_file_with_a_mistake_does_not_start_a_service(content: str, tmp_path: Path) -> None:
+def test_a_file_with_a_mistake_prevents_the_start(content: str, tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     file.write_text(content)
     with pytest.raises(OSError, match=r"keys\.json"):

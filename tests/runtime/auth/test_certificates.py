@@ -1,4 +1,4 @@
-"""Which names of a real certificate, shown in a real handshake, say that a service calls."""
+"""Which names in a real certificate, presented in a real handshake, identify a calling service."""
 
 import asyncio
 from dataclasses import replace
@@ -21,13 +21,13 @@ from tests.support.scripted_llm import COUNT, ScriptedLlm, build_service
 TEST_TIMEOUT_S = 100.0
 
 ORCHESTRATOR = "spiffe://headrace/orchestrator"
-"""It may count tokens; clients may not, and neither may the facade."""
+"""It may count tokens; clients and the facade may not."""
 
 FOR_ADA = (("x-headrace-tenant", "acme"), ("x-headrace-user", "ada"))
 
 
 async def count_tokens(folder: Path, server: Files, client: Files, monkeypatch: pytest.MonkeyPatch, **auth: str) -> int:
-    """Ask a service with credentials, with the certificate `client` and no credential."""
+    """Call a service that requires credentials, with the certificate `client` and no credential."""
     monkeypatch.setenv(VARIABLE, "h2")
     for name, path in {CERT: server.cert, KEY: server.key, CA: server.ca}.items():
         monkeypatch.setenv(name, path)
@@ -40,15 +40,17 @@ async def count_tokens(folder: Path, server: Files, client: Files, monkeypatch: 
         tls_ca=server.ca,
     )
     llm = ScriptedLlm(["a"])  # pyright: ignore[reportAbstractUsage] - ListModels is left out on purpose
-    shown = Certificates(client.cert, client.key, client.ca)
+    certificates = Certificates(client.cert, client.key, client.ca)
     async with asyncio.timeout(TEST_TIMEOUT_S), serving_grpc(settings, [build_service(llm)]) as running:
         address = running.addresses[0]
-        async with Channel(address, message_bytes_max=1000, context=shown.get_client_context) as channel:
+        async with Channel(address, message_bytes_max=1000, context=certificates.get_client_context) as channel:
             with rpc_errors():
                 return (await llm_pb2_grpc.LlmServiceStub(channel).CountTokens(COUNT, metadata=FOR_ADA)).tokens
 
 
-async def test_a_uri_name_is_who_calls(tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_uri_name_identifies_the_caller(
+    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server, client = authority.issue("llm_gateway"), authority.issue("orchestrator")
     assert await count_tokens(tmp_path, server, client, monkeypatch) == 1
     facade = authority.issue("facade")
@@ -56,7 +58,7 @@ async def test_a_uri_name_is_who_calls(tmp_path: Path, authority: Authority, mon
         await count_tokens(tmp_path, server, facade, monkeypatch)
 
 
-async def test_a_service_of_another_installation_with_the_same_authority_is_none(
+async def test_a_service_of_another_installation_with_the_same_authority_is_refused(
     tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = authority.issue("llm_gateway")
@@ -83,7 +85,7 @@ async def test_a_service_of_another_installation_with_the_same_authority_is_none
     ],
     ids=str,
 )
-async def test_what_only_looks_like_a_services_name_is_none(
+async def test_a_name_that_only_resembles_a_services_name_is_refused(
     name: x509.GeneralName, tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = authority.issue("llm_gateway")
@@ -92,12 +94,12 @@ async def test_what_only_looks_like_a_services_name_is_none(
         await count_tokens(tmp_path, server, client, monkeypatch)
 
 
-def believe_both(one: Files, other: Files, path: Path) -> str:
+def write_both_authorities(one: Files, other: Files, path: Path) -> str:
     path.write_bytes(Path(one.ca).read_bytes() + Path(other.ca).read_bytes())
     return str(path)
 
 
-async def test_an_authority_that_may_not_name_services_signs_for_none(
+async def test_an_authority_that_may_not_name_services_cannot_sign_for_one(
     tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder := tmp_path / "clients").mkdir()
@@ -105,7 +107,7 @@ async def test_an_authority_that_may_not_name_services_signs_for_none(
     clients = Authority(folder, "clients", constraints=no_service)
     server, client = authority.issue("llm_gateway"), clients.issue("batch", workload=x509.DNSName("batch"))
     service = clients.issue("orchestrator")
-    both = believe_both(server, client, tmp_path / "both.crt")
+    both = write_both_authorities(server, client, tmp_path / "both.crt")
     server = Files(server.cert, server.key, both)
     with pytest.raises(Unauthenticated):
         await count_tokens(tmp_path, server, Files(client.cert, client.key, both), monkeypatch)

@@ -1,4 +1,4 @@
-"""The calls of API keys, shared by replicas that take them from one memory; the test moves the clock."""
+"""The calls of API keys, shared by replicas that take them from one memory service; the test moves the clock."""
 
 import asyncio
 import time
@@ -32,11 +32,11 @@ class StoppedClock:
 
 @dataclass
 class Memory:
-    """A bucket as memory keeps it, and how often it was asked."""
+    """A bucket as memory stores it, and the number of requests."""
 
     per_minute: int
     full_at_us: int = 0
-    asked: int = 0
+    request_count: int = 0
     is_away: bool = False
     answers: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -44,7 +44,7 @@ class Memory:
         self.answers.set()
 
     async def take(self, key_id: str, wanted: int) -> keys_pb2.TakeKeyCallsResponse:
-        self.asked += 1
+        self.request_count += 1
         await self.answers.wait()
         if self.is_away:
             raise Overloaded("it is away")
@@ -57,10 +57,10 @@ class Memory:
         )
 
     def replicas(self, count: int = 3) -> list[KeyCalls]:
-        made = [KeyCalls() for _ in range(count)]
-        for one in made:
-            one.take_from(self.take)
-        return made
+        new_replicas = [KeyCalls() for _ in range(count)]
+        for replica in new_replicas:
+            replica.take_from(self.take)
+        return new_replicas
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def clock() -> Generator[StoppedClock]:
 
 
 async def call(replica: KeyCalls, memory: Memory, times: int = 1) -> int:
-    """Return how many of the calls were let through."""
+    """Return how many of the calls were accepted."""
     accepted = 0
     for _ in range(times):
         try:
@@ -84,15 +84,17 @@ async def call(replica: KeyCalls, memory: Memory, times: int = 1) -> int:
 
 
 @pytest.mark.parametrize("per_minute", [1, 6, 100, 6_000])
-async def test_three_replicas_let_through_what_a_key_may_and_ask_seldom(per_minute: int) -> None:
+async def test_three_replicas_accept_exactly_a_keys_calls_with_few_requests_to_memory(per_minute: int) -> None:
     memory = Memory(per_minute)
     replicas = memory.replicas()
     accepted = sum([await call(replica, memory, per_minute) for replica in replicas])
     assert accepted == per_minute
-    assert memory.asked <= min(per_minute, 60 + per_minute % 60) + 2 * len(replicas), "a lot is a second's worth"
+    assert memory.request_count <= min(per_minute, 60 + per_minute % 60) + 2 * len(replicas), (
+        "a lot is a second's worth"
+    )
 
 
-async def test_calls_at_the_same_time_wait_for_one_lot() -> None:
+async def test_simultaneous_calls_wait_for_one_batch() -> None:
     memory = Memory(6_000)
     memory.answers.clear()
     (replica,) = memory.replicas(1)
@@ -100,28 +102,28 @@ async def test_calls_at_the_same_time_wait_for_one_lot() -> None:
     await asyncio.sleep(0)
     memory.answers.set()
     await asyncio.gather(*calls)
-    assert memory.asked == 1
+    assert memory.request_count == 1
 
 
-async def test_a_refusal_says_when_there_is_one_more_and_asks_nobody_before(clock: StoppedClock) -> None:
+async def test_a_refusal_says_when_to_retry_and_memory_is_not_asked_before(clock: StoppedClock) -> None:
     memory = Memory(60)
-    one, other = memory.replicas(2)
-    assert await call(one, memory, 60) == 60
-    for replica in (one, other):
+    first, second = memory.replicas(2)
+    assert await call(first, memory, 60) == 60
+    for replica in (first, second):
         with pytest.raises(QuotaExceeded) as caught:
             await replica.count(KEY, 60)
         assert caught.value.retry_after_s == pytest.approx(1.0)
         assert replica.measure(KEY, 60) == (60, pytest.approx(1.0))
-    asked = memory.asked
-    assert await call(one, memory, 50) == 0
-    assert memory.asked == asked
+    requests_before = memory.request_count
+    assert await call(first, memory, 50) == 0
+    assert memory.request_count == requests_before
     clock.at_s += 1.0
-    assert await call(one, memory) + await call(other, memory) == 1
+    assert await call(first, memory) + await call(second, memory) == 1
     clock.at_s += 30.0
-    assert (await call(one, memory, 100), memory.per_minute) == (30, 60)
+    assert (await call(first, memory, 100), memory.per_minute) == (30, 60)
 
 
-async def test_what_was_taken_long_ago_adds_nothing_to_another_minute(clock: StoppedClock) -> None:
+async def test_calls_taken_long_ago_do_not_count_in_a_later_minute(clock: StoppedClock) -> None:
     memory = Memory(600)
     replicas = memory.replicas()
     for replica in replicas:
@@ -130,22 +132,22 @@ async def test_what_was_taken_long_ago_adds_nothing_to_another_minute(clock: Sto
     assert sum([await call(replica, memory, 600) for replica in replicas]) == 600
 
 
-async def test_while_memory_is_away_each_replica_counts_by_itself(clock: StoppedClock) -> None:
+async def test_while_memory_is_unavailable_each_replica_counts_by_itself(clock: StoppedClock) -> None:
     memory = Memory(6)
-    one, other = memory.replicas(2)
-    assert await call(one, memory, 2) == 2
+    first, second = memory.replicas(2)
+    assert await call(first, memory, 2) == 2
     memory.is_away = True
-    assert await call(one, memory, 10) == 4, "what it knows of counts"
-    assert await call(other, memory, 10) == 6
-    asked = memory.asked
-    assert asked <= 4, "who does not answer is not asked for each call"
+    assert await call(first, memory, 10) == 4, "what it knows of counts"
+    assert await call(second, memory, 10) == 6
+    requests_before = memory.request_count
+    assert requests_before <= 4, "who does not answer is not asked for each call"
     memory.is_away = False
     clock.at_s += ALONE_S + 30
-    assert await call(one, memory, 10) + await call(other, memory, 10) >= 3
-    assert memory.asked > asked
+    assert await call(first, memory, 10) + await call(second, memory, 10) >= 3
+    assert memory.request_count > requests_before
 
 
-async def test_a_key_that_nobody_shares_is_counted_here() -> None:
+async def test_an_unshared_key_is_counted_locally() -> None:
     alone, memory = KeyCalls(), Memory(3)
     assert await call(alone, memory, 5) == 3
-    assert memory.asked == 0
+    assert memory.request_count == 0

@@ -1,4 +1,4 @@
-"""Refused sign-ins: counted by address, within bounds, and recorded; by themselves and as a server notes them."""
+"""Refused sign-ins are counted by address, within bounds, and recorded; alone and as a server records them."""
 
 from collections import Counter
 from dataclasses import replace
@@ -33,7 +33,7 @@ class Recorded(Counter[str]):
         self[address] += count
 
 
-async def test_an_address_has_one_line_however_often_it_is_refused() -> None:
+async def test_an_address_gets_one_line_however_often_it_is_refused() -> None:
     refused, recorded = RefusedSignIns(), Recorded()
     for peer in (
         "ipv4:10.0.0.7:50001",
@@ -49,7 +49,7 @@ async def test_an_address_has_one_line_however_often_it_is_refused() -> None:
     assert recorded.lines == 2
 
 
-async def test_a_flood_from_everywhere_is_counted_together() -> None:
+async def test_refusals_from_very_many_addresses_are_counted_together() -> None:
     refused, recorded = RefusedSignIns(), Recorded()
     for number in range(5 * ADDRESSES_MAX):
         refused.note(f"ipv4:10.{number >> 16}.{number >> 8 & 255}.{number & 255}:1")
@@ -58,7 +58,7 @@ async def test_a_flood_from_everywhere_is_counted_together() -> None:
     assert recorded[OTHERS] == 4 * ADDRESSES_MAX
 
 
-async def test_what_cannot_be_recorded_now_is_counted_on() -> None:
+async def test_refusals_that_cannot_be_recorded_now_are_counted_later() -> None:
     refused, recorded = RefusedSignIns(), Recorded()
     refused.note("10.0.0.7")
     recorded.is_refusing = True
@@ -70,22 +70,22 @@ async def test_what_cannot_be_recorded_now_is_counted_on() -> None:
     assert recorded == {"10.0.0.7": 2}
 
 
-async def test_a_facade_says_who_has_shown_what_it_passes_on_and_nobody_else_does(tmp_path: Path) -> None:
+async def test_only_a_facade_can_name_the_address_of_a_refused_client(tmp_path: Path) -> None:
     auth = replace(key_settings(tmp_path, ada="acme/ada"), internal_token="of the suite" * 3)
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=auth)
     recorded = Recorded()
     servicer = AuditService(make_audit_trail())
     served = GrpcService("headrace.v1.AuditService", servicer, add_AuditServiceServicer_to_server)
-    told = (("x-headrace-client-address", "10.9.8.7"), ("x-api-key", "of nobody"))
+    metadata = (("x-headrace-client-address", "10.9.8.7"), ("x-api-key", "of nobody"))
     async with serving_grpc(settings, [served], record_refused=recorded) as running:
-        for shown in (build_caller_metadata(auth, FACADE), ()):
-            async with open_channel(running.addresses[0], shown) as channel:
+        for caller_metadata in (build_caller_metadata(auth, FACADE), ()):
+            async with open_channel(running.addresses[0], caller_metadata) as channel:
                 stub: Any = AuditServiceStub(channel)
                 for ask, request in (
                     (stub.ListAudit, audit_pb2.ListAuditRequest()),
                     (stub.RecordAudit, audit_pb2.RecordAuditRequest(event="key.made")),
-                )[: 1 if shown else 2]:
+                )[: 1 if caller_metadata else 2]:
                     with acting_as(None), pytest.raises(Unauthenticated), rpc_errors():
-                        await ask(request, metadata=told)
-    ours = recorded.pop("10.9.8.7")
-    assert (ours, recorded.total()) == (1, 2)
+                        await ask(request, metadata=metadata)
+    of_client = recorded.pop("10.9.8.7")
+    assert (of_client, recorded.total()) == (1, 2)

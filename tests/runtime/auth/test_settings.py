@@ -1,4 +1,4 @@
-"""What does not start: a service that would let everybody in, or could not tell who calls."""
+"""Settings with which a service does not start: it would admit everybody, or could not tell who calls."""
 
 import pytest
 
@@ -29,30 +29,30 @@ def problem(**env: str) -> str:
 @pytest.mark.parametrize(
     "listen", ["127.0.0.1:7001", "localhost:7001", "[::1]:7001", "unix:/run/o.sock", "127.0.0.9:1,unix:/o"]
 )
-def test_without_credentials_only_this_machine_is_listened_to(listen: str) -> None:
+def test_without_credentials_a_service_listens_on_this_machine_only(listen: str) -> None:
     assert read(HEADRACE_ORCHESTRATOR_LISTEN=listen).server.listen == listen
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:7001", "[::]:7001", "10.0.0.1:7001", "host:7001", "unix:/o,0.0.0.0:7001"])
-def test_without_credentials_nobody_else_is_let_in_unless_it_is_said(listen: str) -> None:
+def test_without_credentials_a_public_address_must_be_allowed_explicitly(listen: str) -> None:
     assert "HEADRACE_AUTH: none" in problem(HEADRACE_ORCHESTRATOR_LISTEN=listen)
     read(HEADRACE_ORCHESTRATOR_LISTEN=listen, HEADRACE_ALLOW_UNAUTHENTICATED="1")
     read(HEADRACE_ORCHESTRATOR_LISTEN=listen, HEADRACE_AUTH="peers", HEADRACE_INTERNAL_TOKEN=INTERNAL)
 
 
-def test_the_facade_too() -> None:
+def test_the_same_holds_for_the_facade() -> None:
     load_settings(Facade, "FACADE", {})
     with pytest.raises(ConfigError, match="HEADRACE_AUTH: none"):
         load_settings(Facade, "FACADE", {"HEADRACE_FACADE_HOST": "0.0.0.0"})
     load_settings(Facade, "FACADE", {"HEADRACE_FACADE_HOST": "0.0.0.0", **JWT})
 
 
-def test_probes_alone_may_be_answered_anywhere() -> None:
+def test_an_address_for_probes_alone_may_be_public() -> None:
     listen = "127.0.0.1:7001,plain:0.0.0.0:7101"
     assert read(HEADRACE_ORCHESTRATOR_LISTEN=listen).server.listen == listen
 
 
-def test_with_credentials_services_must_know_each_other() -> None:
+def test_with_credentials_services_need_a_token_or_certificates() -> None:
     read(**JWT)
     assert "HEADRACE_INTERNAL_TOKEN" in problem(**(JWT | {"HEADRACE_INTERNAL_TOKEN": ""}))
     assert "32" in problem(**(JWT | {"HEADRACE_INTERNAL_TOKEN": "short"}))
@@ -66,7 +66,7 @@ def test_with_credentials_services_must_know_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "says"),
+    ("changes", "message"),
     [
         ({"HEADRACE_AUTH": "magic"}, "HEADRACE_AUTH: 'magic'"),
         ({"HEADRACE_AUTH": ""}, "HEADRACE_AUTH"),
@@ -84,5 +84,5 @@ def test_with_credentials_services_must_know_each_other() -> None:
         ({"HEADRACE_AUTH_JWT_ALGORITHMS": ""}, "HEADRACE_AUTH_JWT_ALGORITHMS"),
     ],
 )
-def test_what_is_wrong_is_named(changed: dict[str, str], says: str) -> None:
-    assert says in problem(**(JWT | changed))
+def test_a_wrong_setting_is_named(changes: dict[str, str], message: str) -> None:
+    assert message in problem(**(JWT | changes))

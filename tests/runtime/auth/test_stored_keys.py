@@ -1,4 +1,4 @@
-"""API keys that memory has, as a service knows them: a scripted memory, and a clock that the test moves."""
+"""API keys stored in memory, as a service knows them: a scripted memory, and a clock that the test moves."""
 
 import asyncio
 import hashlib
@@ -27,14 +27,14 @@ GOOD_S = 60.0
 
 @dataclass
 class Memory:
-    """Keys as memory has them, and how often it was asked."""
+    """The keys that memory stores, and the number of reads."""
 
     keys: dict[str, keys_pb2.KeyRecord] = field(default_factory=dict[str, keys_pb2.KeyRecord])
     revisions: dict[str, int] = field(default_factory=dict[str, int])
     reads: int = 0
     failure: HeadraceError | None = None
     looked: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set after each look, by whoever waits."""
+    """Set after each look; a waiting test clears it."""
 
     def put(self, text: str, **fields: Any) -> None:
         key_id = f"id of {text}"
@@ -49,12 +49,12 @@ class Memory:
         self.reads += 1
         if self.failure is not None:
             raise self.failure
-        behind = sorted((at, key_id) for key_id, at in self.revisions.items() if at > after_revision)
-        page = behind[:2]
+        changes = sorted((at, key_id) for key_id, at in self.revisions.items() if at > after_revision)
+        page = changes[:2]
         return keys_pb2.ReadKeyChangesResponse(
             keys=[self.keys[key_id] for _, key_id in page],
             revision=page[-1][0] if page else after_revision,
-            has_more=len(behind) > 2,
+            has_more=len(changes) > 2,
         )
 
 
@@ -69,12 +69,12 @@ class Service:
         return await self.gate.identify_client({"x-api-key": text})
 
     async def stay(self, who: Identity) -> None:
-        """Be an open call."""
+        """Hold an open call."""
         async with self.gate.ending_with_credential(who):
             await asyncio.Event().wait()
 
     async def next_look(self) -> None:
-        """Wait for the end of a look that begins now or later."""
+        """Wait for the end of a look that starts now or later."""
         for _ in range(2):
             self.memory.looked.clear()
             await self.memory.looked.wait()
@@ -104,7 +104,7 @@ async def keyed_service(folder: Path, poll_s: float = 0.02) -> AsyncGenerator[Se
         CLOCK.reset(token)
 
 
-async def test_a_key_counts_at_once_beside_those_of_the_file(tmp_path: Path) -> None:
+async def test_a_stored_key_works_at_once_next_to_those_of_the_file(tmp_path: Path) -> None:
     async with keyed_service(tmp_path, poll_s=3.0) as service:
         for n in range(5):
             service.memory.put(f"hrk_{n}", roles=["finance"])
@@ -124,7 +124,7 @@ async def test_a_key_counts_at_once_beside_those_of_the_file(tmp_path: Path) -> 
     ("fields", "says"),
     [({"revoked": True}, "revoked"), ({"disabled": True}, "disabled"), ({"expires_at": 1}, "expired")],
 )
-async def test_a_key_that_ends_makes_no_call_and_ends_what_is_open(
+async def test_a_key_that_has_ended_is_refused_and_its_open_calls_end(
     tmp_path: Path, fields: dict[str, Any], says: str
 ) -> None:
     async with keyed_service(tmp_path) as service:
@@ -146,7 +146,7 @@ async def test_a_key_that_ends_makes_no_call_and_ends_what_is_open(
 
 
 @pytest.mark.parametrize("fields", [{"roles": ["support"], "scopes": ["answer"]}, {"roles": ["finance", "support"]}])
-async def test_a_key_that_loses_a_role_or_scope_ends_what_it_opened_with_it(
+async def test_a_key_that_loses_a_role_or_scope_ends_the_calls_it_opened(
     tmp_path: Path, fields: dict[str, Any]
 ) -> None:
     async with keyed_service(tmp_path) as service:
@@ -154,12 +154,12 @@ async def test_a_key_that_loses_a_role_or_scope_ends_what_it_opened_with_it(
         before = await service.show("hrk_a")
         service.memory.put("hrk_a", roles=["finance", "support"], scopes=["answer"])
         await service.next_look()
-        async with service.gate.ending_with_credential(before):  # one that gains something goes on
+        async with service.gate.ending_with_credential(before):  # one that gains something continues
             await service.next_look()
-        opened = [asyncio.create_task(service.stay(await service.show("hrk_a"))) for _ in range(2)]
+        calls = [asyncio.create_task(service.stay(await service.show("hrk_a"))) for _ in range(2)]
         await service.next_look()
         service.memory.put("hrk_a", **fields)
-        for call in opened:
+        for call in calls:
             with pytest.raises(CredentialEnded, match="fewer roles or scopes"):
                 await call
         async with service.gate.ending_with_credential(await service.show("hrk_a")):
@@ -176,7 +176,7 @@ async def test_a_key_expires_by_the_clock_without_a_change(tmp_path: Path) -> No
             await open_
 
 
-async def test_while_memory_is_away_keys_stay_good_for_a_time(tmp_path: Path) -> None:
+async def test_while_memory_is_unavailable_keys_stay_valid_for_a_time(tmp_path: Path) -> None:
     async with keyed_service(tmp_path) as service:
         for name in ("a", "b", "c"):
             service.memory.put(f"hrk_{name}")
@@ -202,7 +202,7 @@ async def test_while_memory_is_away_keys_stay_good_for_a_time(tmp_path: Path) ->
             await service.show("hrk_b")
 
 
-async def test_unauthenticated_calls_make_no_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unauthenticated_calls_cause_no_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_keys, "WAITING_MAX", 10)
     monkeypatch.setattr(stored_keys, "UNKNOWN_MAX", 5)
     async with keyed_service(tmp_path, poll_s=3.0) as service:
@@ -223,7 +223,7 @@ async def test_unauthenticated_calls_make_no_load(tmp_path: Path, monkeypatch: p
         assert service.memory.reads == before + 1
 
 
-async def test_a_key_has_its_calls_a_minute(tmp_path: Path) -> None:
+async def test_a_key_has_a_number_of_calls_per_minute(tmp_path: Path) -> None:
     async with keyed_service(tmp_path) as service:
         service.memory.put("hrk_a", requests_per_minute=3)
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""Folders that are for their user alone."""
+"""Folders that only their user can access."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from services.runtime.ending import CannotServe
 from services.runtime.files.disk import make_private_folder
 
 
-def test_a_folder_that_cannot_be_closed_stops_the_start(tmp_path: Path) -> None:
+def test_a_folder_whose_mode_cannot_be_set_prevents_the_start(tmp_path: Path) -> None:
     make_private_folder(tmp_path / "made" / "below")
     assert [path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")] == [0o700, 0o700]
     with pytest.raises(CannotServe, match=r"/proc/self/task: .*mode 555.*Operation not permitted"):

@@ -1,4 +1,4 @@
-"""Secrets that configuration names by their place."""
+"""Secrets that configuration names by their location."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ ENV = {"KEY": "sk-1\n", "EMPTY": " "}
 
 
 @pytest.mark.parametrize(("name", "secret"), [("env:KEY", "sk-1"), ("env:EMPTY", ""), ("env:UNSET", "")])
-def test_a_variable_is_read_without_space_around_it(name: str, secret: str) -> None:
+def test_a_variable_is_read_without_surrounding_space(name: str, secret: str) -> None:
     assert read_secret(name, ENV) == secret
 
 
@@ -25,7 +25,7 @@ def test_a_variable_is_read_without_space_around_it(name: str, secret: str) -> N
         (b"a" * (BYTES_MAX + 1), "", "larger than"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_logged_and_counts_as_not_set(
+def test_an_unreadable_file_is_logged_and_counts_as_unset(
     tmp_path: Path, content: bytes | None, secret: str, problem: str
 ) -> None:
     file = tmp_path / "key"

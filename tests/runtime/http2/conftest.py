@@ -1,5 +1,6 @@
-"""Our transport runs on uvloop in production, and on asyncio where others use our client; what depends on how a loop
-closes sockets runs on both."""
+"""Our transport runs on uvloop in production, and on asyncio for users of our client; tests that depend on how a loop
+closes sockets run on both.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -39,6 +40,6 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
 
 @pytest.fixture(autouse=True)
 def always_quiet(request: pytest.FixtureRequest) -> None:
-    """Whatever comes over a connection; what grpcio logs is its own."""
+    """No test may leave an error in the log, whatever arrives over a connection; grpcio's own logs do not count."""
     if "grpcio" not in request.node.name:
         request.getfixturevalue("quiet")

@@ -1,4 +1,6 @@
-"""What a call carries beside its messages: metadata, statuses, what is refused; between our ends and grpcio's."""
+"""What a call transfers besides its messages: metadata, statuses and refusals; between our client and server and
+grpcio's.
+"""
 
 import asyncio
 from typing import Any
@@ -11,7 +13,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from headrace.errors import NotFound, from_rpc_error, to_status
 from tests.support.http2.ends import BYTES_MAX, Stack, between, code_of, connecting, handlers
 
-ASKED = (
+METADATA = (
     ("text", "a value, with ~ and  spaces"),
     ("raw-bin", bytes(range(256))),
     ("raw-bin", b""),
@@ -19,13 +21,13 @@ ASKED = (
     ("twice", "2"),
     ("with_all-of.them-0", "x"),
 )
-KEYS = {key for key, _ in ASKED}
+KEYS = {key for key, _ in METADATA}
 
 MESSAGE = "héllo 水 🧭 100 % + a/b?\nsecond line\x7f"
 
 
-def ours(metadata: Any) -> list[tuple[str, Any]]:
-    """What a test has sent of all metadata, in order within a key."""
+def select_sent(metadata: Any) -> list[tuple[str, Any]]:
+    """Return the pairs that a test has sent, in order within a key."""
     return sorted(((key, value) for key, value in metadata if key in KEYS), key=lambda pair: pair[0])
 
 
@@ -35,26 +37,26 @@ async def read(call: Any, into: list[bytes]) -> None:
 
 
 @between
-async def test_metadata_passes_in_all_three_places(client: Stack, server: Stack) -> None:
-    heard: list[Any] = []
+async def test_metadata_is_transferred_in_all_three_places(client: Stack, server: Stack) -> None:
+    received: list[Any] = []
 
     async def stream(request: bytes, context: Any) -> Any:
-        heard.extend(context.invocation_metadata())
-        await context.send_initial_metadata(ASKED)
+        received.extend(context.invocation_metadata())
+        await context.send_initial_metadata(METADATA)
         yield b"answer"
-        context.set_trailing_metadata(ASKED)
+        context.set_trailing_metadata(METADATA)
 
     async with connecting(client, server, handlers(stream=stream)) as caller:
-        call = caller.stream(b"", metadata=ASKED)
+        call = caller.stream(b"", metadata=METADATA)
         initial = await call.initial_metadata()
         assert [message async for message in call] == [b"answer"]
         trailing = await call.trailing_metadata()
-    expected = ours(ASKED)
-    assert [ours(pairs) for pairs in (heard, initial, trailing)] == [expected] * 3
+    expected = select_sent(METADATA)
+    assert [select_sent(pairs) for pairs in (received, initial, trailing)] == [expected] * 3
 
 
 @between
-async def test_initial_metadata_comes_before_the_first_message(client: Stack, server: Stack) -> None:
+async def test_initial_metadata_arrives_before_the_first_message(client: Stack, server: Stack) -> None:
     go_on = asyncio.Event()
 
     async def stream(request: bytes, context: Any) -> Any:
@@ -64,34 +66,34 @@ async def test_initial_metadata_comes_before_the_first_message(client: Stack, se
 
     async with connecting(client, server, handlers(stream=stream)) as caller:
         call = caller.stream(b"")
-        assert ours(await call.initial_metadata()) == [("text", "early")]
+        assert select_sent(await call.initial_metadata()) == [("text", "early")]
         go_on.set()
         assert await call.read() == b"late"
 
 
 @between
 @pytest.mark.parametrize("before", [0, 2])
-async def test_an_error_arrives_behind_the_messages_before_it(client: Stack, server: Stack, before: int) -> None:
+async def test_an_error_arrives_after_the_preceding_messages(client: Stack, server: Stack, before: int) -> None:
     async def stream(request: bytes, context: Any) -> Any:
         for _ in range(before):
             yield b"x"
         await context.abort(grpc.StatusCode.DATA_LOSS, MESSAGE, (("text", "why"),))
 
-    seen: list[bytes] = []
+    messages: list[bytes] = []
     async with connecting(client, server, handlers(stream=stream)) as caller:
         call = caller.stream(b"")
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await read(call, seen)
+            await read(call, messages)
         assert (await call.code(), await call.details()) == (grpc.StatusCode.DATA_LOSS, MESSAGE)
     error = caught.value
-    assert seen == [b"x"] * before
+    assert messages == [b"x"] * before
     assert (error.code(), error.details()) == (grpc.StatusCode.DATA_LOSS, MESSAGE)
-    assert ours(error.trailing_metadata()) == [("text", "why")]
+    assert select_sent(error.trailing_metadata()) == [("text", "why")]
 
 
 @between
 @pytest.mark.parametrize("code", [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK], ids=str)
-async def test_a_unary_call_fails_with_the_code_it_is_aborted_with(
+async def test_a_unary_call_fails_with_the_code_of_its_abort(
     client: Stack, server: Stack, code: grpc.StatusCode
 ) -> None:
     async def unary(request: bytes, context: Any) -> bytes:
@@ -107,7 +109,7 @@ async def test_a_unary_call_fails_with_the_code_it_is_aborted_with(
 
 
 @between
-async def test_the_details_of_an_error_of_ours_arrive(client: Stack, server: Stack) -> None:
+async def test_the_details_of_our_errors_are_transferred(client: Stack, server: Stack) -> None:
     status = to_status(NotFound("no such chat", chatId="c1"))
 
     async def unary(request: bytes, context: Any) -> bytes:
@@ -124,7 +126,7 @@ async def test_the_details_of_an_error_of_ours_arrive(client: Stack, server: Sta
 
 
 @between
-async def test_large_details_arrive(client: Stack, server: Stack) -> None:
+async def test_large_error_details_are_transferred(client: Stack, server: Stack) -> None:
     packed = AnyMessage()
     packed.Pack(error_details_pb2.DebugInfo(detail="x" * 3000))
     details = status_pb2.Status(code=code_pb2.ABORTED, message="x", details=[packed]).SerializeToString()
@@ -140,7 +142,7 @@ async def test_large_details_arrive(client: Stack, server: Stack) -> None:
 
 
 @between
-async def test_a_handler_sets_a_code_without_raising(client: Stack, server: Stack) -> None:
+async def test_a_handler_can_set_a_code_without_raising(client: Stack, server: Stack) -> None:
     async def unary(request: bytes, context: Any) -> bytes:
         context.set_code(grpc.StatusCode.FAILED_PRECONDITION)
         context.set_details("not yet")
@@ -154,13 +156,13 @@ async def test_a_handler_sets_a_code_without_raising(client: Stack, server: Stac
 
 @between
 @pytest.mark.parametrize("method", ["/test.Test/none", "/no.Such/unary", "/", "/x"])
-async def test_a_method_that_nobody_has_is_unimplemented(client: Stack, server: Stack, method: str) -> None:
+async def test_an_unknown_method_is_unimplemented(client: Stack, server: Stack, method: str) -> None:
     async with connecting(client, server, handlers()) as caller:
         assert await code_of(caller.channel.unary_unary(method)(b"")) is grpc.StatusCode.UNIMPLEMENTED
 
 
 @between
-async def test_a_message_over_the_limit_ends_its_call_alone(client: Stack, server: Stack) -> None:
+async def test_a_message_over_the_limit_ends_only_its_call(client: Stack, server: Stack) -> None:
     async def unary(request: bytes, context: Any) -> bytes:
         return b"x" * int(request or b"0")
 
@@ -171,7 +173,7 @@ async def test_a_message_over_the_limit_ends_its_call_alone(client: Stack, serve
 
 
 @between
-async def test_a_handler_knows_who_asks(client: Stack, server: Stack) -> None:
+async def test_a_handler_can_read_the_peer_address(client: Stack, server: Stack) -> None:
     async def unary(request: bytes, context: Any) -> bytes:
         return context.peer().encode()
 

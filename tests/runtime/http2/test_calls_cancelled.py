@@ -1,4 +1,6 @@
-"""Leaving and being late, at each phase of a call: the other side hears of it at once, and the connection lives on."""
+"""Cancellation and deadlines in each phase of a call: the other side learns of them at once, and the connection stays
+usable.
+"""
 
 import asyncio
 from contextlib import suppress
@@ -16,15 +18,15 @@ HEARD_S = 1.0
 MANY = b"x" * 30_000
 
 
-class Left:
-    """A handler that only leaving ends; it says when it began and when, and by what, it was ended."""
+class EndlessHandler:
+    """A handler that only a cancellation ends; it records when it started, and when and how it ended."""
 
     def __init__(self, phase: str) -> None:
         self._phase = phase
         self.began, self.ended = asyncio.Event(), asyncio.Event()
         self.by: type[BaseException] | None = None
         self.task: asyncio.Task[Any] | None = None
-        self.heard = 0
+        self.message_count = 0
 
     async def unary(self, request: bytes, context: Any) -> bytes:
         await self._watched(self._answer(context))
@@ -59,25 +61,25 @@ class Left:
     async def _read(self, requests: Any) -> None:
         self.began.set()
         async for _ in requests:
-            self.heard += 1
+            self.message_count += 1
 
-    async def was_left(self, server: Stack) -> bool:
+    async def was_cancelled(self, server: Stack) -> bool:
         async with within(HEARD_S):
             await self.ended.wait()
         # grpcio first fails what is being read or written, with an error of its own.
         return server == "grpcio" or self.by is asyncio.CancelledError
 
 
-def add(left: Left) -> Any:
+def add(handler: EndlessHandler) -> Any:
     async def echo(requests: Any, context: Any) -> Any:
         async for request in requests:
             yield request
 
-    return handlers(unary=left.unary, stream=left.stream, upload=left.upload, both=echo)
+    return handlers(unary=handler.unary, stream=handler.stream, upload=handler.upload, both=echo)
 
 
-async def lives_on(caller: Any) -> bool:
-    """Whether another call over the same channel is served."""
+async def serves_another_call(caller: Any) -> bool:
+    """Return whether another call over the same channel is served."""
     return [message async for message in caller.both(iter([b"a", b""]))] == [b"a", b""]
 
 
@@ -86,27 +88,27 @@ PHASES = ["before the first answer", "between answers", "in full flow", "behind 
 
 @between
 @pytest.mark.parametrize("phase", PHASES)
-async def test_a_reader_that_leaves_ends_the_handler(client: Stack, server: Stack, phase: str) -> None:
-    left = Left(phase)
-    async with connecting(client, server, add(left)) as caller:
+async def test_a_reader_that_cancels_ends_the_handler(client: Stack, server: Stack, phase: str) -> None:
+    handler = EndlessHandler(phase)
+    async with connecting(client, server, add(handler)) as caller:
         call = caller.stream(b"")
-        await left.began.wait()
+        await handler.began.wait()
         if phase != PHASES[0]:
             assert await call.read()
         if phase == "behind a slow reader":
             await asyncio.sleep(0.1)
         assert call.cancel()
-        assert await left.was_left(server)
+        assert await handler.was_cancelled(server)
         assert await call.code() is grpc.StatusCode.CANCELLED
         assert call.cancelled()
         assert not call.cancel()
-        assert await lives_on(caller)
+        assert await serves_another_call(caller)
 
 
 @between
-async def test_a_task_that_is_cancelled_while_it_reads_cancels_its_call(client: Stack, server: Stack) -> None:
-    left = Left("between answers")
-    async with connecting(client, server, add(left)) as caller:
+async def test_cancelling_a_task_that_reads_cancels_its_call(client: Stack, server: Stack) -> None:
+    handler = EndlessHandler("between answers")
+    async with connecting(client, server, add(handler)) as caller:
         call = caller.stream(b"")
         assert await call.read() == b"first"
         reading = asyncio.create_task(call.read())
@@ -114,33 +116,33 @@ async def test_a_task_that_is_cancelled_while_it_reads_cancels_its_call(client: 
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading
-        assert await left.was_left(server)
-        assert await lives_on(caller)
+        assert await handler.was_cancelled(server)
+        assert await serves_another_call(caller)
 
 
 @between
 @pytest.mark.parametrize("by_task", [False, True])
-async def test_a_unary_caller_that_leaves_ends_the_handler(client: Stack, server: Stack, by_task: bool) -> None:
-    left = Left("")
-    async with connecting(client, server, add(left)) as caller:
+async def test_a_unary_caller_that_cancels_ends_the_handler(client: Stack, server: Stack, by_task: bool) -> None:
+    handler = EndlessHandler("")
+    async with connecting(client, server, add(handler)) as caller:
         call = caller.unary(b"")
 
         async def wait() -> None:
             await call
 
         waiting = asyncio.create_task(wait())
-        await left.began.wait()
+        await handler.began.wait()
         (waiting if by_task else call).cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert await left.was_left(server)
-        assert await lives_on(caller)
+        assert await handler.was_cancelled(server)
+        assert await serves_another_call(caller)
 
 
 @between
 @pytest.mark.parametrize("request_", [b"few", MANY], ids=["slow", "in full flow"])
-async def test_a_sender_that_leaves_ends_the_handler(client: Stack, server: Stack, request_: bytes) -> None:
-    left = Left("")
+async def test_a_sender_that_cancels_ends_the_handler(client: Stack, server: Stack, request_: bytes) -> None:
+    handler = EndlessHandler("")
     closed = asyncio.Event()
 
     async def requests() -> Any:
@@ -151,37 +153,37 @@ async def test_a_sender_that_leaves_ends_the_handler(client: Stack, server: Stac
         finally:
             closed.set()
 
-    async with connecting(client, server, add(left)) as caller:
+    async with connecting(client, server, add(handler)) as caller:
         call = caller.upload(requests())
-        while left.heard < 3:
+        while handler.message_count < 3:
             await asyncio.sleep(0.001)
         call.cancel()
-        assert await left.was_left(server)
+        assert await handler.was_cancelled(server)
         assert await call.code() is grpc.StatusCode.CANCELLED
         async with within(HEARD_S):
             await closed.wait()
-        assert await lives_on(caller)
+        assert await serves_another_call(caller)
 
 
 @between
 @pytest.mark.parametrize("phase", PHASES)
 async def test_a_deadline_ends_both_sides(client: Stack, server: Stack, phase: str) -> None:
-    left = Left(phase)
-    async with connecting(client, server, add(left)) as caller:
+    handler = EndlessHandler(phase)
+    async with connecting(client, server, add(handler)) as caller:
         await caller.channel.channel_ready()
         call = caller.stream(b"", timeout=0.2)
         if phase != PHASES[0]:
             with suppress(grpc.aio.AioRpcError):  # on a busy machine it has passed by then
                 await call.read()
         code = await call.code()
-        # Behind a reader who does not read the server can only reset; grpcio's clock may be later than ours.
+        # If the client does not read, the server can only reset; grpcio's clock may be behind ours.
         assert code is grpc.StatusCode.DEADLINE_EXCEEDED or (phase == PHASES[3] and client == "grpcio")
-        assert await left.was_left(server)
-        assert await lives_on(caller)
+        assert await handler.was_cancelled(server)
+        assert await serves_another_call(caller)
 
 
 @between
-async def test_a_handler_knows_the_deadline(client: Stack, server: Stack) -> None:
+async def test_a_handler_can_read_the_deadline(client: Stack, server: Stack) -> None:
     async def unary(request: bytes, context: Any) -> bytes:
         return repr(context.time_remaining()).encode()
 
@@ -196,15 +198,15 @@ async def test_a_handler_knows_the_deadline(client: Stack, server: Stack) -> Non
 
 @between
 @pytest.mark.parametrize("timeout", [0, -1, 1e-9])
-async def test_a_deadline_that_has_passed_fails_at_once(client: Stack, server: Stack, timeout: float) -> None:
-    left = Left("")
-    async with connecting(client, server, add(left)) as caller:
+async def test_an_expired_deadline_fails_at_once(client: Stack, server: Stack, timeout: float) -> None:
+    handler = EndlessHandler("")
+    async with connecting(client, server, add(handler)) as caller:
         assert await code_of(caller.unary(b"", timeout=timeout)) is grpc.StatusCode.DEADLINE_EXCEEDED
-        assert await lives_on(caller)
+        assert await serves_another_call(caller)
 
 
 @between
-async def test_a_stream_that_has_ended_is_not_cancelled_by_it(client: Stack, server: Stack) -> None:
+async def test_a_finished_stream_can_not_be_cancelled(client: Stack, server: Stack) -> None:
     async def stream(request: bytes, context: Any) -> Any:
         yield b"a"
 

@@ -9,10 +9,11 @@ import pytest
 from tests.support.http2.ends import SERVICE, Stack, between, connecting, handlers
 
 GRPCIO_FAILS = "Internal error from Core"
-"""What its client makes, every third time, of an answer that comes while it writes; from its own server too (1.85)."""
+"""What grpcio's client reports, every third time, if a reply arrives while it writes; with its own server too
+(1.85)."""
 
 
-async def counted(requests: Any, context: Any) -> bytes:
+async def count_bytes(requests: Any, context: Any) -> bytes:
     return b"%d" % sum([len(request) async for request in requests])
 
 
@@ -22,15 +23,15 @@ async def echo(requests: Any, context: Any) -> Any:
 
 
 @between
-async def test_an_upload_is_all_there_when_it_is_answered(client: Stack, server: Stack) -> None:
-    async with connecting(client, server, handlers(upload=counted)) as caller:
+async def test_an_upload_is_complete_when_it_is_answered(client: Stack, server: Stack) -> None:
+    async with connecting(client, server, handlers(upload=count_bytes)) as caller:
         assert await caller.upload(iter([b"x" * 100_000] * 50)) == b"5000000"
         assert await caller.upload(iter([])) == b"0"
 
 
 @between
 async def test_an_upload_may_be_written_by_hand(client: Stack, server: Stack) -> None:
-    async with connecting(client, server, handlers(upload=counted)) as caller:
+    async with connecting(client, server, handlers(upload=count_bytes)) as caller:
         call = caller.upload()
         for _ in range(3):
             await call.write(b"abc")
@@ -68,12 +69,12 @@ async def test_an_upload_that_is_answered_early_stops(client: Stack, server: Sta
 
 
 @between
-async def test_an_iterator_that_fails_ends_its_call(client: Stack, server: Stack) -> None:
+async def test_a_failing_request_iterator_ends_its_call(client: Stack, server: Stack) -> None:
     ended = asyncio.Event()
 
     async def upload(requests: Any, context: Any) -> bytes:
         try:
-            return await counted(requests, context)
+            return await count_bytes(requests, context)
         finally:
             ended.set()
 
@@ -88,7 +89,7 @@ async def test_an_iterator_that_fails_ends_its_call(client: Stack, server: Stack
 
 
 @between
-async def test_messages_go_both_ways_in_turn(client: Stack, server: Stack) -> None:
+async def test_messages_can_alternate_in_both_directions(client: Stack, server: Stack) -> None:
     async with connecting(client, server, handlers(both=echo)) as caller:
         call = caller.both()
         for size in (0, 1, 100_000, 5):
@@ -100,24 +101,24 @@ async def test_messages_go_both_ways_in_turn(client: Stack, server: Stack) -> No
 
 
 @between
-async def test_the_answers_go_on_when_the_requests_have_ended(client: Stack, server: Stack) -> None:
-    asked = asyncio.Event()
+async def test_responses_continue_after_the_requests_have_ended(client: Stack, server: Stack) -> None:
+    all_read = asyncio.Event()
 
     async def late(requests: Any, context: Any) -> Any:
-        seen = [request async for request in requests]
-        asked.set()
-        for request in seen:
+        messages = [request async for request in requests]
+        all_read.set()
+        for request in messages:
             yield request
             await asyncio.sleep(0.01)
 
     async with connecting(client, server, handlers(both=late)) as caller:
         call = caller.both(iter([b"a", b"b"]))
-        await asked.wait()
+        await all_read.wait()
         assert [message async for message in call] == [b"a", b"b"]
 
 
 @between
-async def test_writing_to_a_call_that_has_failed_says_how(client: Stack, server: Stack) -> None:
+async def test_writing_to_a_failed_call_raises(client: Stack, server: Stack) -> None:
     async def refuse(requests: Any, context: Any) -> Any:
         await context.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
         yield b""
@@ -134,7 +135,7 @@ async def test_writing_to_a_call_that_has_failed_says_how(client: Stack, server:
 )
 @pytest.mark.parametrize("method", ["unary", "stream"])
 @pytest.mark.parametrize("messages", [[], [b"pay", b"pay"], [b"pay", b""], [b"pay"] * 100])
-async def test_a_call_of_one_message_that_brings_another_number_fails_and_does_nothing(
+async def test_a_call_of_one_request_with_another_number_fails_and_does_nothing(
     client: Stack, server: Stack, method: str, messages: list[bytes]
 ) -> None:
     handled: list[bytes] = []
@@ -157,7 +158,7 @@ async def test_a_call_of_one_message_that_brings_another_number_fails_and_does_n
     ("client", "server"), [("ours", "ours"), ("ours", "grpcio"), ("local", "local"), ("queued", "queued")]
 )
 @pytest.mark.parametrize("count", [0, 2, 100])
-async def test_a_call_of_one_answer_that_gets_another_number_fails(client: Stack, server: Stack, count: int) -> None:
+async def test_a_call_of_one_response_with_another_number_fails(client: Stack, server: Stack, count: int) -> None:
     async def both(requests: Any, context: Any) -> Any:
         for _ in range(count):
             yield b"paid"

@@ -1,4 +1,4 @@
-"""Connections that end in good order, as a server stops or they are old: what runs may end, nothing new begins."""
+"""Graceful ends of connections, when a server stops or they are old: running calls may end, and no new ones start."""
 
 import asyncio
 import socket
@@ -31,16 +31,16 @@ async def test_an_upload_that_ends_in_time_is_answered() -> None:
         assert server.handled.uploads == 1
 
 
-async def test_what_does_not_end_in_time_is_cancelled() -> None:
+async def test_a_call_that_does_not_end_in_time_is_cancelled() -> None:
     clock = asyncio.get_running_loop().time
     async with victim() as server, Channel(f"127.0.0.1:{server.port}", message_bytes_max=BYTES_MAX) as channel:
-        answers = Caller(channel).stream(b"1")
-        await answers.read()
+        stream = Caller(channel).stream(b"1")
+        await stream.read()
         started = clock()
         async with within(2):
             await server.server.stop(0.2)
         assert clock() - started >= 0.199, "but for what the clock rounds"
-        assert await code_of(answers.read()) is grpc.StatusCode.UNAVAILABLE
+        assert await code_of(stream.read()) is grpc.StatusCode.UNAVAILABLE
         assert server.handled.running == 0
 
 
@@ -55,7 +55,7 @@ HOLDING = {
 
 @pytest.mark.parametrize("grace_s", [None, 0.1])
 @pytest.mark.parametrize("what", HOLDING)
-async def test_nobody_holds_a_stopping_server_up(what: str, grace_s: float | None) -> None:
+async def test_no_client_delays_a_stopping_server(what: str, grace_s: float | None) -> None:
     async with victim(Limits(last_calls_s=0.2, close_s=0.3)) as server, peer(server.port, greets=False) as client:
         client.writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue] - a reading transport
         await client.send(HOLDING[what])
@@ -65,18 +65,18 @@ async def test_nobody_holds_a_stopping_server_up(what: str, grace_s: float | Non
         assert server.handled.running == 0
 
 
-async def test_a_stopped_server_is_not_there() -> None:
+async def test_a_stopped_server_frees_its_port() -> None:
     async with victim() as server:
         await server.server.stop(None)
         with pytest.raises(ConnectionError):
             await asyncio.open_connection("127.0.0.1", server.port)
-        with socket.socket() as again:
-            again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            again.bind(("127.0.0.1", server.port))
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", server.port))
 
 
 @pytest.mark.parametrize("turns", range(6))
-async def test_connections_that_come_while_a_server_stops_do_not_hold_it_up(turns: int) -> None:
+async def test_connections_made_while_a_server_stops_do_not_delay_it(turns: int) -> None:
     async with victim() as server:
         with socket.create_connection(("127.0.0.1", server.port)):
             for _ in range(turns):
@@ -85,24 +85,24 @@ async def test_connections_that_come_while_a_server_stops_do_not_hold_it_up(turn
                 await server.server.stop(0.1)
 
 
-async def test_no_call_that_has_begun_is_cancelled_while_there_is_time() -> None:
-    cut = 0
+async def test_a_started_call_is_not_cancelled_within_the_grace_period() -> None:
+    cancelled_count = 0
 
     async def brief(request: bytes, context: object) -> bytes:
-        nonlocal cut
+        nonlocal cancelled_count
         try:
             await asyncio.sleep(0.001)
         except asyncio.CancelledError:
-            cut += 1
+            cancelled_count += 1
             raise
         return request
 
     async def keep_asking(channel: Channel) -> None:
-        ask = channel.unary_unary(f"/{OTHER}/brief")
+        call_once = channel.unary_unary(f"/{OTHER}/brief")
         with suppress(grpc.aio.AioRpcError):
             while True:
                 # Once the server has gone, another test's may have its port, and may never answer.
-                await ask(b"1", timeout=10)
+                await call_once(b"1", timeout=10)
 
     for _ in range(20):
         async with victim() as server:
@@ -113,18 +113,18 @@ async def test_no_call_that_has_begun_is_cancelled_while_there_is_time() -> None
                     group.create_task(keep_asking(await stack.enter_async_context(channel)))
                 await asyncio.sleep(0.02)
                 await server.server.stop(5)
-    assert not cut
+    assert not cancelled_count
 
 
 AGE_S = 0.2
 
 
-async def test_no_call_fails_while_connections_come_and_go() -> None:
+async def test_no_call_fails_while_connections_reach_their_age() -> None:
     async with victim(Limits(), connection_age_s=AGE_S) as server:
         async with Channel(f"127.0.0.1:{server.port}", message_bytes_max=BYTES_MAX) as channel:
             caller = Caller(channel)
-            long = caller.stream(b"1")
-            await long.read()
+            open_stream = caller.stream(b"1")
+            await open_stream.read()
             clock = asyncio.get_running_loop().time
             until = clock() + AGE_S * 8
             calls = 0
@@ -133,13 +133,13 @@ async def test_no_call_fails_while_connections_come_and_go() -> None:
                 assert answers == [b"%d" % n for n in range(20)]
                 calls += 20
                 await asyncio.sleep(0)
-            assert not long.done()
-            long.cancel()
+            assert not open_stream.done()
+            open_stream.cancel()
         await server.idle()
     assert server.handled.begun == calls + 1, "no call was made twice"
 
 
-async def test_calls_on_their_way_are_served_until_the_client_has_heard() -> None:
+async def test_calls_sent_before_the_client_sees_the_goaway_are_served() -> None:
     async with victim(Limits(), connection_age_s=AGE_S) as server, peer(server.port) as client:
         await client.send(call(1, "stream", b"1"))
         first = await client.until(GoAwayFrame)
@@ -159,7 +159,7 @@ async def test_calls_on_their_way_are_served_until_the_client_has_heard() -> Non
         assert await client.closed() is not None
 
 
-async def test_a_client_that_does_not_answer_is_refused_a_moment_later() -> None:
+async def test_a_client_that_ignores_the_goaway_is_refused_after_a_moment() -> None:
     async with victim(connection_age_s=0.01) as server, peer(server.port) as client:
         await client.send(call(1, "stream", b"1"))
         goaway = await client.until(GoAwayFrame)

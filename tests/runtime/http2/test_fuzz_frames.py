@@ -1,4 +1,4 @@
-"""Frames in any order, right ones and wrong ones, over the sockets of trials/fuzz/http2.py, at both ends."""
+"""Valid and invalid frames in any order, over the sockets of trials/fuzz/http2.py, at both ends."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -63,5 +63,5 @@ FRAMES = st.lists(
 @example(
     end=0, step=0, frames=opening(1, headers_of("", path="/a/u")) + raw(wire.RST_STREAM, 0, 1, bytes(4)) + window(1, 1)
 )
-def test_no_frames_do_more_than_end_their_connection(end: int, step: int, frames: bytes) -> None:
+def test_any_frames_can_only_end_their_connection(end: int, step: int, frames: bytes) -> None:
     check(bytes([end | step]) + frames)

@@ -1,4 +1,6 @@
-"""h2spec: what RFC 9113 and RFC 7541 say of a server, in 145 cases, against a server that answers everything."""
+"""h2spec: the requirements of RFC 9113 and RFC 7541 on a server, in 145 cases, against a server that answers
+everything.
+"""
 
 import asyncio
 import shutil
@@ -19,13 +21,13 @@ from services.runtime.http2.stream import Stream
 from tests.support.programs import run_to_end
 
 H2SPEC = Path(__file__).parent / "h2spec"
-"""A Go module of its own, which names the version."""
+"""A Go module of its own, which pins the version."""
 
 BUILD_TIMEOUT_S = 1200.0
-"""h2spec is compiled where it never was."""
+"""h2spec is compiled the first time."""
 
 SILENCE_S, SILENCE_S_AGAIN = 2, 20
-"""After which h2spec takes the server to say nothing; and in sections that are tried again, for a busy machine."""
+"""The time after which h2spec regards the server as silent; and for sections that are repeated, on a busy machine."""
 
 _LIST = "its header list is larger than the 16 KiB that our settings allow"
 _TABLE = "it makes a table, which our settings forbid (https://www.rfc-editor.org/rfc/rfc7541#section-6.3)"
@@ -34,7 +36,7 @@ EXCEPTIONS = {
     "Sends a dynamic table size update": _TABLE,
     "Sends multiple dynamic table size update": _TABLE,
 }
-"""Cases that fail, and why they may."""
+"""Cases that fail, and why that is acceptable."""
 
 pytestmark = pytest.mark.nightly
 
@@ -44,11 +46,11 @@ MESSAGE = b"a message"
 
 
 def _unanswered(_: ServerConnection, __: Stream, ___: Headers) -> None:
-    """Its answer comes when it is whole."""
+    """Ignore the start of a request: it is answered once it is complete."""
 
 
 class Plain(ServerConnection):
-    """Has no calls: what is asked does not matter."""
+    """Answers every request without looking at it."""
 
     def __init__(self, server: ServerState) -> None:
         super().__init__(_unanswered, server)
@@ -65,7 +67,7 @@ class Plain(ServerConnection):
 
 @asynccontextmanager
 async def plain_server() -> AsyncGenerator[int]:
-    """The port that it listens on."""
+    """Run the server; yield its port."""
     host = ServerState(1024 * 1024, 0, DEFAULTS)
     (listening,), port = bind_address("127.0.0.1:0")
     server = await asyncio.get_running_loop().create_server(lambda: Plain(host), sock=listening)
@@ -77,25 +79,25 @@ async def plain_server() -> AsyncGenerator[int]:
 
 
 @needs_go
-async def test_every_case_passes_but_those_with_a_reason(tmp_path: Path) -> None:
+async def test_every_case_passes_except_those_with_a_reason(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     async with asyncio.timeout(BUILD_TIMEOUT_S), plain_server() as port:
-        cases, said = await _try_cases(port, report, SILENCE_S)
+        cases, output = await _try_cases(port, report, SILENCE_S)
         unexpected = [case for case in cases if _is_failed(case) and _name(case) not in EXCEPTIONS]
         sections = {case.get("package", "") for case in unexpected}
-        again, said_again = await _try_cases(port, report, SILENCE_S_AGAIN, *sections) if sections else ([], "")
-    assert len(cases) > 140, said
+        repeated, output_again = await _try_cases(port, report, SILENCE_S_AGAIN, *sections) if sections else ([], "")
+    assert len(cases) > 140, output
     assert not [case for case in cases if case.find("skipped") is not None]
     failed = {_name(case) for case in cases if _is_failed(case)} - {_name(case) for case in unexpected}
-    assert failed | {_name(case) for case in again if _is_failed(case)} == set(EXCEPTIONS), said + said_again
+    assert failed | {_name(case) for case in repeated if _is_failed(case)} == set(EXCEPTIONS), output + output_again
 
 
 async def _try_cases(port: int, report: Path, silence_s: int, *sections: str) -> tuple[list[ElementTree.Element], str]:
-    """The cases of these sections, or all; and what h2spec says."""
+    """Run the cases of these sections, or all; return them with h2spec's output."""
     words = ("-h", "127.0.0.1", "-p", str(port), "-o", str(silence_s), "-j", str(report))
     command = ("go", "tool", "h2spec", *sections, *words)
-    _, said, _ = await run_to_end(*command, cwd=H2SPEC, stderr=STDOUT, timeout_s=1200)
-    return list(ElementTree.parse(report).iter("testcase")), said.decode()
+    _, output, _ = await run_to_end(*command, cwd=H2SPEC, stderr=STDOUT, timeout_s=1200)
+    return list(ElementTree.parse(report).iter("testcase")), output.decode()
 
 
 def _is_failed(case: ElementTree.Element) -> bool:

@@ -1,4 +1,4 @@
-"""grpc-health-probe, what Kubernetes asks with: its exit code says whether a service is ready."""
+"""grpc-health-probe, which Kubernetes uses: its exit code says whether a service is ready."""
 
 import shutil
 import socket
@@ -14,15 +14,15 @@ from tests.support.http2.ends import TEST_TIMEOUT_S, serving
 from tests.support.programs import run_to_end
 
 PROBE = Path(__file__).parent / "health_probe"
-"""A Go module of its own, which names the version."""
+"""A Go module of its own, which pins the version."""
 
 BUILD_TIMEOUT_S = 1200.0
-"""The probe is compiled where it never was."""
+"""The probe is compiled the first time."""
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
 READY, NO_CONNECTION, NO_ANSWER, NOT_READY = 0, 2, 3, 4
-"""Its exit codes; it runs as a program, because `go tool` would make each of them 1."""
+"""Its exit codes; it runs as a program, because `go tool` would turn each of them into 1."""
 
 pytestmark = pytest.mark.nightly
 
@@ -45,20 +45,23 @@ async def exit_code(program: Path, *options: str) -> int | None:
 
 
 @needs_go
-async def test_it_tells_what_each_service_says_of_itself(probe: Path) -> None:
+async def test_the_probe_reports_the_status_of_each_service(probe: Path) -> None:
     health = health_aio.HealthServicer()
     await health.set("up", SERVING)
     await health.set("down", NOT_SERVING)
 
-    async with serving("ours", lambda server: health_pb2_grpc.add_HealthServicer_to_server(health, server)) as (_, at):
-        assert await exit_code(probe, f"-addr={at}") == READY
-        assert await exit_code(probe, f"-addr={at}", "-service=up") == READY
-        assert await exit_code(probe, f"-addr={at}", "-service=down") == NOT_READY
-        assert await exit_code(probe, f"-addr={at}", "-service=unknown") == NO_ANSWER
+    async with serving("ours", lambda server: health_pb2_grpc.add_HealthServicer_to_server(health, server)) as (
+        _,
+        address,
+    ):
+        assert await exit_code(probe, f"-addr={address}") == READY
+        assert await exit_code(probe, f"-addr={address}", "-service=up") == READY
+        assert await exit_code(probe, f"-addr={address}", "-service=down") == NOT_READY
+        assert await exit_code(probe, f"-addr={address}", "-service=unknown") == NO_ANSWER
 
 
 @needs_go
-async def test_it_asks_over_a_socket_file(probe: Path, tmp_path: Path) -> None:
+async def test_the_probe_connects_over_a_unix_socket(probe: Path, tmp_path: Path) -> None:
     health = health_aio.HealthServicer()
     await health.set("up", SERVING)
     address = f"unix:{tmp_path}/s"
@@ -72,13 +75,13 @@ async def test_it_asks_over_a_socket_file(probe: Path, tmp_path: Path) -> None:
 
 @needs_go
 async def test_a_server_without_health_gives_no_answer(probe: Path) -> None:
-    async with serving("ours") as (_, at):
-        assert await exit_code(probe, f"-addr={at}") == NO_ANSWER
+    async with serving("ours") as (_, address):
+        assert await exit_code(probe, f"-addr={address}") == NO_ANSWER
 
 
 @needs_go
-async def test_nobody_there_is_no_connection(probe: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        address = f"-addr=127.0.0.1:{taken.getsockname()[1]}"
+async def test_an_absent_server_is_reported_as_no_connection(probe: Path) -> None:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        address = f"-addr=127.0.0.1:{reserved.getsockname()[1]}"
         assert await exit_code(probe, address, "-connect-timeout=500ms") == NO_CONNECTION

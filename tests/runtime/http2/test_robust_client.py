@@ -1,4 +1,4 @@
-"""A server that does not keep to the rules: the call ends with a status, and the channel goes on with the next one."""
+"""Servers that break the rules: the call ends with a status, and the channel continues with the next one."""
 
 import asyncio
 import struct
@@ -33,7 +33,7 @@ def goaway(last_stream_id: int, code: ErrorCodes = ErrorCodes.NO_ERROR) -> bytes
     return raw(wire.GOAWAY, 0, 0, struct.pack(">LL", last_stream_id, code))
 
 
-def honest(stream_id: int = 1) -> bytes:
+def honest_response(stream_id: int = 1) -> bytes:
     return (
         headers(HEAD, stream_id=stream_id)
         + message(stream_id, b"honest", end=False)
@@ -43,29 +43,30 @@ def honest(stream_id: int = 1) -> bytes:
 
 @asynccontextmanager
 async def rogue(answer: bytes, greeting: bytes = wire.SETTINGS, *, closes: bool = False) -> AsyncGenerator[Caller]:
-    """A caller of a server that answers its first request so, and those on later connections honestly. With `closes` it
-    closes the connection behind its answer."""
+    """Yield a caller of a server that gives this answer to its first request, and correct ones on later connections.
+    With `closes` it closes the connection after the answer.
+    """
     connections = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
         connections += 1
         first = connections == 1
-        one = Peer(reader, writer)
+        client_peer = Peer(reader, writer)
         try:
             await reader.readexactly(len(wire.PREFACE))
-            await one.send(greeting if first else wire.SETTINGS)
-            async for stream_id in requests(one):
+            await client_peer.send(greeting if first else wire.SETTINGS)
+            async for stream_id in requests(client_peer):
                 if not first or stream_id != 1:
-                    await one.send(honest(stream_id))
+                    await client_peer.send(honest_response(stream_id))
                     continue
-                await one.send(answer)
+                await client_peer.send(answer)
                 if closes or not answer:
                     return
         except asyncio.IncompleteReadError:
             return
         finally:
-            one.close()
+            client_peer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -80,9 +81,9 @@ async def rogue(answer: bytes, greeting: bytes = wire.SETTINGS, *, closes: bool 
         server.close()
 
 
-async def requests(one: Peer) -> AsyncGenerator[int]:
-    """The ids of requests that are there whole."""
-    while (frame := await one.next()) is not None:
+async def requests(client_peer: Peer) -> AsyncGenerator[int]:
+    """Yield the ids of requests that are complete."""
+    while (frame := await client_peer.next()) is not None:
         if isinstance(frame, DataFrame | HeadersFrame) and "END_STREAM" in frame.flags:
             yield frame.stream_id
 
@@ -134,7 +135,7 @@ WRONG = {
         headers(HEAD) + raw(wire.DATA, 0, 1, b"\0\xff\xff\xff\xff"),
         CODE.RESOURCE_EXHAUSTED,
     ),
-    "a message behind the end": (honest() + message(1, b"x"), CODE.OK),
+    "a message behind the end": (honest_response() + message(1, b"x"), CODE.OK),
     "headers of another stream": (headers(HEAD, stream_id=7), CODE.UNAVAILABLE),
     "a stream of its own": (raw(wire.PUSH_PROMISE, wire.END_HEADERS, 1, b"\0\0\0\2" + block(HEAD)), CODE.UNAVAILABLE),
     "more than the window allows": (
@@ -158,7 +159,7 @@ WRONG = {
 
 @pytest.mark.parametrize("is_stream", [False, True], ids=["unary", "stream"])
 @pytest.mark.parametrize("what", WRONG)
-async def test_a_wrong_answer_ends_the_call_and_the_next_one_is_answered(what: str, is_stream: bool) -> None:
+async def test_a_wrong_response_ends_the_call_and_the_next_one_succeeds(what: str, is_stream: bool) -> None:
     answer, code = WRONG[what]
     if is_stream and what in ("no answer", "two answers"):
         code = CODE.OK
@@ -178,18 +179,18 @@ async def call_again(caller: Caller) -> bytes:
 
 
 @pytest.mark.parametrize("answer", [goaway(0), goaway(2**31 - 1) + goaway(0)], ids=["told to go", "told to go twice"])
-async def test_a_call_that_was_not_begun_is_made_again_once(answer: bytes) -> None:
+async def test_a_call_that_was_not_started_is_repeated_once(answer: bytes) -> None:
     async with rogue(answer) as caller:
         assert await caller.unary(b"x", timeout=50) == b"honest"
 
 
-async def test_a_goaway_lets_the_calls_before_it_end() -> None:
-    async with rogue(goaway(1) + honest()) as caller:
+async def test_a_goaway_lets_earlier_calls_end() -> None:
+    async with rogue(goaway(1) + honest_response()) as caller:
         assert await caller.unary(b"x", timeout=50) == b"honest"
         assert await caller.unary(b"x", timeout=50) == b"honest"
 
 
-async def test_a_connection_that_the_server_breaks_off_says_for_what_error(logged: Logged) -> None:
+async def test_an_error_of_a_closed_connection_is_reported_in_the_details(logged: Logged) -> None:
     async with rogue(goaway(1, ErrorCodes.ENHANCE_YOUR_CALM), closes=True) as caller:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await caller.unary(b"x", timeout=50)
@@ -209,20 +210,20 @@ GREETINGS = {
 
 
 @pytest.mark.parametrize("what", GREETINGS)
-async def test_a_server_that_does_not_greet_fails_the_calls_that_wait(what: str) -> None:
+async def test_a_server_without_a_greeting_fails_the_waiting_calls(what: str) -> None:
     async with rogue(b"", GREETINGS[what]) as caller:
         assert await code_of(caller.unary(b"x", timeout=50)) is CODE.UNAVAILABLE
         assert await call_again(caller) == b"honest"
 
 
-async def test_a_server_that_takes_no_streams_fails_calls_by_their_deadline() -> None:
+async def test_a_server_that_accepts_no_streams_fails_calls_at_their_deadline() -> None:
     none = setting(3, 0)
     async with rogue(b"", none) as caller:
         assert await code_of(caller.unary(b"x", timeout=0.3)) is CODE.DEADLINE_EXCEEDED
 
 
-async def test_an_answer_to_a_call_that_was_cancelled_is_nothing() -> None:
-    async with rogue(honest()) as caller:
+async def test_a_response_to_a_cancelled_call_is_ignored() -> None:
+    async with rogue(honest_response()) as caller:
         call = caller.unary(b"x")
         await call.wait_for_connection()
         call.cancel()

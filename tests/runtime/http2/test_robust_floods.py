@@ -1,4 +1,4 @@
-"""Clients that do what is allowed, but too much of it. The limits are in limits.py."""
+"""Clients that do too much of what is allowed. The limits are in limits.py."""
 
 import asyncio
 import struct
@@ -20,19 +20,20 @@ from tests.support.logged import Logged
 
 CALM, PROTOCOL = ErrorCodes.ENHANCE_YOUR_CALM, ErrorCodes.PROTOCOL_ERROR
 CANCEL = ErrorCodes.CANCEL
-ASKED = opening(1, headers_of("upload"))
+UPLOAD = opening(1, headers_of("upload"))
 TIMES = limits.CONTROL_BURST + 10
-"""The settings of every client count too."""
+"""More than the burst allows; the settings of every client count too."""
 
 RESETS = 3 * limits.RESET_BURST
-"""Some are answered before the frame comes that they are to be reset for: those between whose frames a turn of the
-server ends. On a slow machine there are many turns."""
+"""Some are answered before the frame arrives for which they must be reset: those between whose frames a turn of the
+server ends. A slow machine has many turns.
+"""
 
 FLOODS = {
     "pings": raw(wire.PING, 0, 0, b"12345678") * TIMES,
     "settings": raw(wire.SETTINGS_KIND, 0, 0, b"") * TIMES,
     "priorities": raw(wire.PRIORITY, 0, 1, b"\0\0\0\0\0") * TIMES,
-    "empty data": ASKED + raw(wire.DATA, 0, 1, b"") * TIMES,
+    "empty data": UPLOAD + raw(wire.DATA, 0, 1, b"") * TIMES,
     "kinds of settings": raw(wire.SETTINGS_KIND, 0, 0, b"".join(struct.pack(">HL", n, 0) for n in range(100, 2000))),
     "resets": b"".join(opening(2 * n + 1, headers_of("unary")) + reset(2 * n + 1, CANCEL) for n in range(RESETS)),
     "streams that the server must reset": b"".join(
@@ -51,7 +52,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("what", FLOODS)
-async def test_a_flood_ends_its_connection_alone(what: str, logged: Logged) -> None:
+async def test_a_flood_ends_only_its_connection(what: str, logged: Logged) -> None:
     async with victim() as server, peer(server.port) as attacker:
         async with asyncio.TaskGroup() as group:
             group.create_task(attacker.send(FLOODS[what]))
@@ -70,14 +71,14 @@ async def test_continuations_without_an_end_are_refused() -> None:
         await server.serves()
 
 
-async def test_as_many_pings_as_an_honest_peer_sends_are_answered() -> None:
+async def test_the_pings_of_an_honest_peer_are_answered() -> None:
     async with victim() as server, peer(server.port) as client:
         for _ in range(limits.CONTROL_BURST // 2):
             await client.pong()
         await server.serves()
 
 
-async def test_calls_that_are_cancelled_after_their_answer_began_are_no_flood() -> None:
+async def test_calls_cancelled_after_their_response_began_are_no_flood() -> None:
     async with victim() as server, peer(server.port) as client:
         for number in range(limits.RESET_BURST + 100):
             stream_id = 2 * number + 1
@@ -88,7 +89,7 @@ async def test_calls_that_are_cancelled_after_their_answer_began_are_no_flood() 
         await server.serves()
 
 
-async def test_a_call_that_is_opened_and_reset_in_one_read_is_over_and_so_are_the_next_ones() -> None:
+async def test_calls_opened_and_reset_in_one_read_do_not_disturb_the_next() -> None:
     async with victim() as server, peer(server.port) as client:
         await client.send(
             opening(1, headers_of("unary")),
@@ -104,7 +105,7 @@ async def test_a_call_that_is_opened_and_reset_in_one_read_is_over_and_so_are_th
         await server.serves()
 
 
-async def test_a_stream_over_the_limit_is_refused_and_the_others_go_on() -> None:
+async def test_a_stream_over_the_limit_is_refused_and_the_others_continue() -> None:
     async with victim(Limits(streams_max=5)) as server, peer(server.port) as client:
         await client.send(*(call(2 * n + 1, "stream", b"1") for n in range(7)))
         await client.pong()
@@ -114,7 +115,7 @@ async def test_a_stream_over_the_limit_is_refused_and_the_others_go_on() -> None
         await client.until_answered(15)
 
 
-async def test_streams_over_the_limit_without_end_are_a_flood() -> None:
+async def test_endless_streams_over_the_limit_are_a_flood() -> None:
     async with victim(Limits(streams_max=1, control_per_s=0)) as server, peer(server.port) as attacker:
         async with asyncio.TaskGroup() as group:
             group.create_task(attacker.send(*(opening(2 * n + 1, headers_of("unary")) for n in range(TIMES))))
@@ -123,8 +124,8 @@ async def test_streams_over_the_limit_without_end_are_a_flood() -> None:
         await server.serves()
 
 
-async def test_handlers_that_will_not_end_are_limited_whatever_their_streams_do() -> None:
-    # In one read and one turn, so that no handler has its own to end.
+async def test_handlers_that_do_not_end_are_limited_even_if_their_streams_are_reset() -> None:
+    # In one read and one turn, so that no handler gets a turn to end.
     one_turn = Limits(streams_max=10, handlers_max=20, turn_s=60.0)
     async with victim(one_turn) as server, peer(server.port) as attacker:
         pairs = (opening(2 * n + 1, headers_of("unary")) + reset(2 * n + 1, CANCEL) for n in range(30))
@@ -149,7 +150,7 @@ async def test_a_connection_over_the_limit_is_closed_at_once() -> None:
                         break
 
 
-def held_bytes() -> int:
+def traced_bytes() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
@@ -166,19 +167,19 @@ HUGE = {4: 2**31 - 1}
 
 @pytest.mark.usefixtures("_traced")
 @pytest.mark.parametrize("window_bytes", [0, 2**31 - 1], ids=["no window", "a window for all, and nobody reads"])
-async def test_a_client_that_does_not_take_its_answers_holds_little(window_bytes: int) -> None:
+async def test_a_client_that_does_not_read_responses_uses_little_memory(window_bytes: int) -> None:
     async with victim(Limits()) as server, peer(server.port, settings={4: window_bytes}) as attacker:
         attacker.writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue] - a reading transport
-        before = held_bytes()
-        wide = window(0, 2**30) if window_bytes else b""
-        await attacker.send(wide, *(call(2 * n + 1, "stream", b"100000") for n in range(10)))
+        before = traced_bytes()
+        window_update = window(0, 2**30) if window_bytes else b""
+        await attacker.send(window_update, *(call(2 * n + 1, "stream", b"100000") for n in range(10)))
         await server.stuck()
         assert server.handled.running == 10
-        assert held_bytes() - before < 10 * limits.BACKLOG_BYTES + limits.OUT_PIECES_MAX * 2 * 1024 + 1_000_000
+        assert traced_bytes() - before < 10 * limits.BACKLOG_BYTES + limits.OUT_PIECES_MAX * 2 * 1024 + 1_000_000
         await server.serves_others()
 
 
-async def test_a_deadline_ends_a_call_whose_answer_nobody_takes() -> None:
+async def test_a_deadline_ends_a_call_whose_response_is_not_read() -> None:
     async with victim() as server, peer(server.port, settings={4: 0}) as client:
         await client.send(
             opening(1, headers_of("stream", ("grpc-timeout", "200m"))),
@@ -189,7 +190,7 @@ async def test_a_deadline_ends_a_call_whose_answer_nobody_takes() -> None:
         await server.serves()
 
 
-async def test_a_peer_that_pings_and_never_reads_is_cut_off() -> None:
+async def test_a_peer_that_pings_and_never_reads_is_disconnected() -> None:
     async with victim() as server, peer(server.port, settings=HUGE) as attacker:
         await attacker.send(window(0, 2**30), call(1, "stream", b"100000"))
         attacker.writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue] - a reading transport
@@ -200,7 +201,7 @@ async def test_a_peer_that_pings_and_never_reads_is_cut_off() -> None:
         await server.serves()
 
 
-async def test_a_peer_that_asks_for_answers_and_never_reads_is_cut_off(logged: Logged) -> None:
+async def test_a_peer_that_requests_and_never_reads_is_disconnected(logged: Logged) -> None:
     async with victim() as server, peer(server.port, settings=HUGE) as attacker:
         attacker.writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue] - a reading transport
         await attacker.send(window(0, 2**30), call(1, "stream", b"100000"))
@@ -208,7 +209,7 @@ async def test_a_peer_that_asks_for_answers_and_never_reads_is_cut_off(logged: L
         for number in range(2000):
             if not server.handled.running:
                 break
-            # Each is told, in as many bytes, that there is no such method.
+            # Each is answered, in as many bytes, that there is no such method.
             await attacker.send(opening(2 * number + 3, headers_of("", path="/" + "x" * 3000), end=True))
         await server.serves()
     assert [line["error"] for line in logged.named("connection refused")] == ["it reads nothing and asks for answers"]
@@ -225,7 +226,7 @@ async def test_a_peer_that_asks_for_answers_and_never_reads_is_cut_off(logged: L
     ],
     ids=["compressed", "cut", "none", "too large", "as large as can be said"],
 )
-async def test_a_message_that_is_none_ends_its_call(body: bytes, status: bytes) -> None:
+async def test_a_malformed_message_ends_its_call(body: bytes, status: bytes) -> None:
     async with victim() as server, peer(server.port) as client:
         await client.send(opening(1, headers_of("unary")), raw(wire.DATA, 1, 1, body), call(3, "unary"))
         assert await status_of(client, 1) == status
@@ -239,14 +240,14 @@ async def status_of(client: Peer, stream_id: int) -> bytes:
     decoder = Decoder()
     while (frame := await client.next()) is not None:
         if isinstance(frame, HeadersFrame):
-            said = dict(decoder.decode(frame.data, raw=True))
-            if frame.stream_id == stream_id and b"grpc-status" in said:
-                return said[b"grpc-status"]
+            fields = dict(decoder.decode(frame.data, raw=True))
+            if frame.stream_id == stream_id and b"grpc-status" in fields:
+                return fields[b"grpc-status"]
     raise AssertionError("closed without a status")
 
 
 @pytest.mark.parametrize("timeout", ["", "5", "S", "-1S", "1s", "123456789S", "1.5S", "9" * 5000 + "S"])
-async def test_a_timeout_that_is_none_is_refused(timeout: str) -> None:
+async def test_an_invalid_timeout_is_refused(timeout: str) -> None:
     async with victim() as server, peer(server.port) as client:
         await client.send(opening(1, headers_of("unary", ("grpc-timeout", timeout)), end=True))
         assert await status_of(client, 1) == b"13"
@@ -255,7 +256,7 @@ async def test_a_timeout_that_is_none_is_refused(timeout: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/html", "application/grpc-web", "application/grpcx", "application/json"])
-async def test_a_request_that_is_not_grpcs_is_refused(kind: str) -> None:
+async def test_a_request_of_another_content_type_is_refused(kind: str) -> None:
     async with victim() as server, peer(server.port) as client:
         await client.send(opening(1, [*headers_of("unary")[:-1], ("content-type", kind)]))
         frame = await client.next()

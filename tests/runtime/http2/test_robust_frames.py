@@ -1,4 +1,4 @@
-"""Frames that no honest client sends: each ends its connection, or its stream, with the code that RFC 9113 gives it."""
+"""Frames that no honest client sends: each ends its connection, or its stream, with the code of RFC 9113."""
 
 import struct
 
@@ -89,7 +89,7 @@ FATAL: dict[str, tuple[bytes, ErrorCodes]] = {
 
 
 @pytest.mark.parametrize("case", FATAL)
-async def test_a_frame_against_the_rules_ends_its_connection_alone(case: str) -> None:
+async def test_an_illegal_frame_ends_only_its_connection(case: str) -> None:
     bad, code = FATAL[case]
     async with victim() as server, peer(server.port) as attacker:
         await attacker.send(bad)
@@ -130,7 +130,7 @@ STREAM: dict[str, tuple[bytes, ErrorCodes]] = {
 
 
 @pytest.mark.parametrize("case", STREAM)
-async def test_a_frame_against_a_streams_rules_ends_that_stream_and_its_call(case: str) -> None:
+async def test_a_frame_illegal_for_a_stream_ends_that_stream_and_its_call(case: str) -> None:
     bad, code = STREAM[case]
     async with victim() as server, peer(server.port) as attacker:
         await attacker.send(bad, call(3, "unary", b"beside it"))
@@ -150,7 +150,7 @@ async def test_a_frame_of_an_unknown_kind_is_ignored(kind: int) -> None:
         await client.until_answered(1)
 
 
-async def test_padding_is_no_part_of_a_message() -> None:
+async def test_padding_is_not_part_of_a_message() -> None:
     body = message(1, b"abc")[9:]
     async with victim() as server, peer(server.port) as client:
         await client.send(

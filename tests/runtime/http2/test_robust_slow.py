@@ -1,4 +1,4 @@
-"""Clients that begin something and do not go on: each has so long, then it is cut off."""
+"""Clients that start something and do not continue: each has limited time, then it is disconnected."""
 
 import asyncio
 import gc
@@ -26,10 +26,10 @@ from tests.support.timing import within
 WHOLE = block(headers_of("stream"))
 
 
-async def slowly(one: Peer, pieces: list[bytes]) -> AsyncGenerator[bytes]:
+async def send_slowly(client: Peer, pieces: list[bytes]) -> AsyncGenerator[bytes]:
     """Send a piece every 50 ms."""
     for piece in pieces:
-        await one.send(piece)
+        await client.send(piece)
         yield piece
         await asyncio.sleep(0.05)
 
@@ -43,7 +43,7 @@ NOT_HTTP2 = {
 
 
 @pytest.mark.parametrize("what", NOT_HTTP2)
-async def test_what_is_not_http2_is_refused_at_once(what: str) -> None:
+async def test_a_client_of_another_protocol_is_refused_at_once(what: str) -> None:
     async with victim(Limits()) as server, peer(server.port, greets=False) as attacker, asyncio.timeout(50):
         await attacker.send(NOT_HTTP2[what])
         await attacker.reader.read()
@@ -73,11 +73,11 @@ SLOW = {
 
 
 @pytest.mark.parametrize("what", SLOW)
-async def test_a_client_that_takes_its_time_is_cut_off(what: str, logged: Logged) -> None:
+async def test_a_slow_client_is_disconnected(what: str, logged: Logged) -> None:
     async with victim() as server, peer(server.port, greets=False) as attacker:
         async with within(QUICK.preface_s + 2), asyncio.TaskGroup() as group:
             reading = group.create_task(attacker.closed())
-            async for _ in slowly(attacker, SLOW[what]):
+            async for _ in send_slowly(attacker, SLOW[what]):
                 if reading.done():
                     break
         assert server.handled.begun == 0
@@ -85,16 +85,16 @@ async def test_a_client_that_takes_its_time_is_cut_off(what: str, logged: Logged
     assert [line["error"] for line in logged.named("connection refused")] == ["too slow"]
 
 
-@pytest.mark.parametrize("rest", [b"", raw(wire.DATA, 0, 1, b"\0\0\0\0\x05ab")], ids=["nothing", "half a message"])
-async def test_a_request_that_never_comes_ends_its_call(rest: bytes) -> None:
+@pytest.mark.parametrize("body", [b"", raw(wire.DATA, 0, 1, b"\0\0\0\0\x05ab")], ids=["nothing", "half a message"])
+async def test_a_request_that_never_completes_ends_its_call(body: bytes) -> None:
     async with victim() as server, peer(server.port) as attacker:
-        await attacker.send(opening(1, headers_of("unary")), rest)
+        await attacker.send(opening(1, headers_of("unary")), body)
         await attacker.until_answered(1)
         assert server.handled.begun == 0
         await server.serves()
 
 
-async def test_a_client_that_closes_its_side_and_takes_nothing_holds_no_handler() -> None:
+async def test_a_client_that_closes_its_side_and_reads_nothing_holds_no_handler() -> None:
     settings = {SettingsFrame.INITIAL_WINDOW_SIZE: 2**31 - 1}
     async with victim() as server, peer(server.port, settings=settings) as client:
         client.writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue] - a reading transport
@@ -106,7 +106,7 @@ async def test_a_client_that_closes_its_side_and_takes_nothing_holds_no_handler(
 
 
 @pytest.mark.parametrize("method", ["stream", "upload", "unary"])
-async def test_a_client_that_closes_its_side_is_gone(method: str) -> None:
+async def test_a_client_that_closes_its_side_counts_as_gone(method: str) -> None:
     async with victim() as server, peer(server.port) as client:
         await client.send(call(1, "stream", b"1") if method == "stream" else opening(1, headers_of(method)))
         await client.pong()
@@ -119,7 +119,7 @@ async def test_a_client_that_closes_its_side_is_gone(method: str) -> None:
 WIDE = {SettingsFrame.INITIAL_WINDOW_SIZE: 2**31 - 1}
 
 
-async def test_a_handler_that_never_waits_lets_others_have_their_turns() -> None:
+async def test_a_handler_that_never_waits_leaves_turns_to_others() -> None:
     turns = 0
 
     async def others() -> None:
@@ -140,16 +140,16 @@ async def test_a_handler_that_never_waits_lets_others_have_their_turns() -> None
         ticking.cancel()
 
 
-def given_to(client: Peer) -> dict[int, int]:
-    """The bytes that have come on each stream."""
-    given: dict[int, int] = {1: 0, 3: 0, 5: 0}
+def count_bytes(client: Peer) -> dict[int, int]:
+    """Return the bytes that have arrived on each stream."""
+    byte_counts: dict[int, int] = {1: 0, 3: 0, 5: 0}
     for frame in client.seen:
         if isinstance(frame, DataFrame):
-            given[frame.stream_id] += frame.body_len
-    return given
+            byte_counts[frame.stream_id] += frame.body_len
+    return byte_counts
 
 
-async def test_one_who_pushes_is_told_to_stop_when_nobody_reads() -> None:
+async def test_a_handler_that_pushes_is_told_to_stop_when_the_client_does_not_read() -> None:
     pushed: asyncio.Queue[int] = asyncio.Queue(1)
 
     async def push(request: bytes, context: Any) -> None:
@@ -166,21 +166,21 @@ async def test_one_who_pushes_is_told_to_stop_when_nobody_reads() -> None:
         assert await pushed.get() < 20_000, "more than sockets hold"
 
 
-async def test_streams_that_wait_for_the_connections_window_have_it_in_turn() -> None:
+async def test_streams_share_the_connections_window_fairly() -> None:
     async with victim(Limits()) as server, peer(server.port, settings=WIDE) as client:
         await client.send(*(call(stream_id, "stream", b"1000") for stream_id in (1, 3, 5)))
-        while sum(given_to(client).values()) < 65_535:
+        while sum(count_bytes(client).values()) < 65_535:
             assert await client.next() is not None
-        first = given_to(client)
+        first = count_bytes(client)
         for _ in range(30):
             await client.send(window(0, 1000))
             await client.pong()
-        given = given_to(client)
-        assert sum(given.values()) == 65_535 + 30_000
-        assert all(given[stream_id] - first[stream_id] >= 9_000 for stream_id in given)
+        counts = count_bytes(client)
+        assert sum(counts.values()) == 65_535 + 30_000
+        assert all(counts[stream_id] - first[stream_id] >= 9_000 for stream_id in counts)
 
 
-async def test_a_large_table_of_the_client_stays_empty() -> None:
+async def test_a_large_header_table_of_the_client_stays_empty() -> None:
     settings = {SettingsFrame.HEADER_TABLE_SIZE: 2**32 - 1}
     decoder = Decoder()
     decoder.max_allowed_table_size = 2**32 - 1
@@ -195,46 +195,46 @@ async def test_a_large_table_of_the_client_stays_empty() -> None:
 
 
 @pytest.mark.parametrize("letter", ["x", "%", "é", "漢", "😀"])
-async def test_a_long_status_message_is_cut_off_and_harms_nobody(letter: str) -> None:
+async def test_a_long_status_message_is_cut_and_harms_no_other_call(letter: str) -> None:
     async def fail(request: bytes, context: Any) -> None:
         await context.abort(grpc.StatusCode.ABORTED, letter * 100_000)
 
     async with victim() as server, Channel(f"127.0.0.1:{server.port}", message_bytes_max=BYTES_MAX) as channel:
         server.server.add_generic_rpc_handlers([service(fail=grpc.unary_unary_rpc_method_handler(fail))])
-        beside = Caller(channel).stream(b"1")
-        await beside.read()
+        other_call = Caller(channel).stream(b"1")
+        await other_call.read()
         call: Any = channel.unary_unary(f"/{OTHER}/fail")(b"")
         assert await call.code() is grpc.StatusCode.ABORTED
         details = await call.details()
         assert STATUS_MESSAGE_BYTES_MAX / 13 < len(details) <= STATUS_MESSAGE_BYTES_MAX
         assert details.strip("\N{REPLACEMENT CHARACTER}").strip(letter) == ""
-        assert not beside.done()
-        beside.cancel()
+        assert not other_call.done()
+        other_call.cancel()
 
 
-def streams_kept() -> int:
+def count_streams() -> int:
     gc.collect()
     return sum(type(item) is H2Stream for item in gc.get_objects())
 
 
-async def test_streams_that_have_ended_are_kept_nowhere() -> None:
+async def test_ended_streams_are_released() -> None:
     async with victim() as server, Channel(f"127.0.0.1:{server.port}", message_bytes_max=BYTES_MAX) as channel:
         caller = Caller(channel)
-        before = streams_kept()
+        before = count_streams()
         for _ in range(50):
             await caller.unary(b"x")
-            answers = caller.stream(b"1")
-            await answers.read()
-            answers.cancel()
+            stream = caller.stream(b"1")
+            await stream.read()
+            stream.cancel()
         await server.idle()
-        assert streams_kept() - before <= 2
+        assert count_streams() - before <= 2
 
 
-async def test_streams_that_the_client_resets_are_kept_nowhere() -> None:
+async def test_streams_reset_by_the_client_are_released() -> None:
     async with victim() as server, peer(server.port) as client:
-        before = streams_kept()
+        before = count_streams()
         await client.send(*(opening(2 * n + 1, headers_of("unary")) for n in range(100)))
         await client.send(*(reset(2 * n + 1, ErrorCodes.CANCEL) for n in range(100)))
         await client.pong()
         await server.idle()
-        assert streams_kept() - before <= 2
+        assert count_streams() - before <= 2

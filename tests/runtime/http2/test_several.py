@@ -1,5 +1,6 @@
-"""A channel to several servers: it spreads its calls, does without those that are away, and asks another one at once
-where one says that it is leaving."""
+"""A channel to several servers: it spreads its calls, skips unavailable servers, and repeats a call at another server
+if one says that it is leaving.
+"""
 
 import asyncio
 from collections import Counter
@@ -17,11 +18,11 @@ from tests.support.http2.ends import TEST_TIMEOUT_S, Add, Caller, Stack, channel
 SERVERS: list[Stack] = ["ours", "grpcio"]
 
 
-def named(name: bytes, asked: Counter[bytes], *, is_leaving: bool = False) -> Add:
-    """A server that answers with its name, or sends its callers to another one."""
+def make_named_server(name: bytes, call_counts: Counter[bytes], *, is_leaving: bool = False) -> Add:
+    """Return a server that answers with its name, or tells its callers to go to another one."""
 
     async def unary(request: bytes, context: Any) -> bytes:
-        asked[name] += 1
+        call_counts[name] += 1
         if is_leaving:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "leaving", (("grpc-retry-pushback-ms", "0"),))
         return name
@@ -34,35 +35,37 @@ def named(name: bytes, asked: Counter[bytes], *, is_leaving: bool = False) -> Ad
 
 
 @asynccontextmanager
-async def to(folder: Path, *adds: Add, server: Stack = "ours") -> AsyncGenerator[Caller]:
-    """A caller of servers, each on a socket of its own."""
+async def connecting_to(folder: Path, *adds: Add, server: Stack = "ours") -> AsyncGenerator[Caller]:
+    """Yield a caller of servers, each on a socket of its own."""
     addresses = [f"unix:{folder}/{number}" for number in range(len(adds))]
     async with asyncio.timeout(TEST_TIMEOUT_S), AsyncExitStack() as stack:
         for address, add in zip(addresses, adds, strict=True):
             await stack.enter_async_context(serving(server, add, address=address))
         over = await stack.enter_async_context(channel("ours", ",".join(addresses)))
-        # All of them are connected to when one has answered.
+        # All of them are connected once one has answered.
         await over.channel_ready()
         await asyncio.sleep(0.05)
         yield Caller(over)
 
 
-async def test_calls_go_to_all_in_turn(tmp_path: Path) -> None:
-    asked = Counter[bytes]()
-    async with to(tmp_path, named(b"a", asked), named(b"b", asked)) as caller:
+async def test_calls_are_spread_over_all_servers_in_turn(tmp_path: Path) -> None:
+    call_counts = Counter[bytes]()
+    async with connecting_to(
+        tmp_path, make_named_server(b"a", call_counts), make_named_server(b"b", call_counts)
+    ) as caller:
         for _ in range(10):
             await caller.unary(b"")
-    assert asked == {b"a": 5, b"b": 5}
+    assert call_counts == {b"a": 5, b"b": 5}
 
 
-async def test_one_that_is_away_is_done_without_and_found_again(tmp_path: Path) -> None:
-    asked = Counter[bytes]()
+async def test_an_unavailable_server_is_skipped_and_found_again(tmp_path: Path) -> None:
+    call_counts = Counter[bytes]()
     first, second = f"unix:{tmp_path}/a", f"unix:{tmp_path}/b"
     async with asyncio.timeout(TEST_TIMEOUT_S), channel("ours", f"{first},{second}") as over:
         caller = Caller(over)
-        async with serving("ours", named(b"a", asked), address=first):
+        async with serving("ours", make_named_server(b"a", call_counts), address=first):
             assert {await caller.unary(b"") for _ in range(4)} == {b"a"}
-            async with serving("ours", named(b"b", asked), address=second):
+            async with serving("ours", make_named_server(b"b", call_counts), address=second):
                 while await caller.unary(b"") != b"b":
                     await asyncio.sleep(0.05)
             await asyncio.sleep(0.05)
@@ -70,46 +73,46 @@ async def test_one_that_is_away_is_done_without_and_found_again(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("server", SERVERS)
-async def test_a_call_that_one_sends_away_is_answered_by_another(tmp_path: Path, server: Stack) -> None:
-    asked = Counter[bytes]()
-    leaving = named(b"leaving", asked, is_leaving=True)
-    async with to(tmp_path, leaving, named(b"other", asked), server=server) as caller:
+async def test_a_call_refused_by_a_leaving_server_is_repeated_at_another(tmp_path: Path, server: Stack) -> None:
+    call_counts = Counter[bytes]()
+    leaving = make_named_server(b"leaving", call_counts, is_leaving=True)
+    async with connecting_to(tmp_path, leaving, make_named_server(b"other", call_counts), server=server) as caller:
         assert [await caller.unary(b"") for _ in range(10)] == [b"other"] * 10
         for _ in range(4):
             assert [message async for message in caller.stream(b"")] == [b"other", b"rest"]
-    assert asked[b"leaving"]
+    assert call_counts[b"leaving"]
 
 
-async def test_a_call_that_is_sent_away_waits_for_the_other_to_be_reached(tmp_path: Path) -> None:
-    asked = Counter[bytes]()
+async def test_a_refused_call_waits_for_another_server_to_be_reached(tmp_path: Path) -> None:
+    call_counts = Counter[bytes]()
     first, second = f"unix:{tmp_path}/a", f"unix:{tmp_path}/b"
     async with (
         asyncio.timeout(TEST_TIMEOUT_S),
         channel("ours", f"{first},{second}") as over,
-        serving("ours", named(b"leaving", asked, is_leaving=True), address=first),
+        serving("ours", make_named_server(b"leaving", call_counts, is_leaving=True), address=first),
     ):
         await over.channel_ready()
         await asyncio.sleep(0.05)
-        async with serving("ours", named(b"other", asked), address=second):
+        async with serving("ours", make_named_server(b"other", call_counts), address=second):
             assert await Caller(over).unary(b"") == b"other"
-    assert asked == {b"leaving": 1, b"other": 1}
+    assert call_counts == {b"leaving": 1, b"other": 1}
 
 
-async def test_a_call_that_all_send_away_fails_after_two(tmp_path: Path) -> None:
-    asked = Counter[bytes]()
-    leaving = [named(name, asked, is_leaving=True) for name in (b"a", b"b")]
-    async with to(tmp_path, *leaving) as caller:
+async def test_a_call_refused_by_all_servers_fails_after_two(tmp_path: Path) -> None:
+    call_counts = Counter[bytes]()
+    leaving = [make_named_server(name, call_counts, is_leaving=True) for name in (b"a", b"b")]
+    async with connecting_to(tmp_path, *leaving) as caller:
         with pytest.raises(grpc.aio.AioRpcError, match="leaving"):
             await caller.unary(b"")
-        assert asked == {b"a": 1, b"b": 1}
-    asked.clear()
-    async with to(tmp_path / "..", named(b"alone", asked, is_leaving=True)) as caller:
+        assert call_counts == {b"a": 1, b"b": 1}
+    call_counts.clear()
+    async with connecting_to(tmp_path / "..", make_named_server(b"alone", call_counts, is_leaving=True)) as caller:
         with pytest.raises(grpc.aio.AioRpcError, match="leaving"):
             await caller.unary(b"")
-        assert asked == {b"alone": 1}
+        assert call_counts == {b"alone": 1}
 
 
-async def test_a_list_names_servers_by_what_stands_in_it() -> None:
+async def test_each_server_of_a_list_is_named_by_its_own_entry() -> None:
     target = parse_target("10.0.0.1:7001,one.example:7002,unix:/run/x")
     assert target.is_spread
     assert target.authority == "10.0.0.1:7001"
@@ -119,6 +122,6 @@ async def test_a_list_names_servers_by_what_stands_in_it() -> None:
 
 
 @pytest.mark.parametrize("target", ["a:1,", "a:1,b", "dns:///a:1,b:2"])
-async def test_what_is_no_list_is_refused(target: str) -> None:
+async def test_a_malformed_list_is_rejected(target: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         parse_target(target)

@@ -1,5 +1,6 @@
-"""Many streams at once, of random sizes, read with random pauses and left at random: every byte arrives as it was
-sent, and nothing is left behind."""
+"""Many streams at once, of random sizes, read with random pauses and cancelled at random: every byte arrives as it was
+sent, and nothing is left over.
+"""
 
 import asyncio
 import random
@@ -14,18 +15,18 @@ from tests.support.http2.channel import Channel
 from tests.support.http2.ends import ANYWHERE, TEST_TIMEOUT_S, Caller, Stack, between, code_of, connecting, handlers
 
 STREAMS, STREAMS_NIGHTLY = 300, 1700
-"""In each of three pairs on each of two loops: 10,000 in the nightly."""
+"""Number of streams, in each of three pairs on each of two loops: 10,000 in the nightly run."""
 
 AT_A_TIME = 50
 SIZES = (0, 1, 4, 16, 200, 5000, 16_379, 16_380, 40_000, 70_000, 300_000)
-"""Of a message; around one frame, and over a window."""
+"""Sizes of a message: around one frame, and larger than a window."""
 
 WEIGHTS = (4, 8, 10, 20, 20, 4, 1, 1, 1, 0.5, 0.1)
-LEFT_RATIO = 0.05
+CANCEL_RATIO = 0.05
 
 
 def messages(seed: int) -> list[bytes]:
-    """What the stream of this seed says."""
+    """Return the messages of the stream with this seed."""
     dice = random.Random(seed)
     sizes = dice.choices(SIZES, WEIGHTS, k=dice.randrange(6))
     return [dice.randbytes(size) for size in sizes]
@@ -44,21 +45,21 @@ async def both(requests: Any, context: Any) -> Any:
 
 
 async def read_one(caller: Caller, seed: int) -> None:
-    """Read a stream, or say what it has said back and forth; leave it early now and then."""
+    """Read a stream, or send its messages and read them back; sometimes cancel it early."""
     dice = random.Random(-seed - 1)
     expected = messages(seed)
     call = caller.both(iter(expected)) if seed % 4 == 0 else caller.stream(b"%d" % seed)
-    seen: list[bytes] = []
-    leaves_at = dice.randrange(4) if dice.random() < LEFT_RATIO else None
+    received: list[bytes] = []
+    cancel_at = dice.randrange(4) if dice.random() < CANCEL_RATIO else None
     while (message := await call.read()) is not grpc.aio.EOF:
-        seen.append(message)
-        if len(seen) == leaves_at:
+        received.append(message)
+        if len(received) == cancel_at:
             call.cancel()
-            assert seen == expected[: len(seen)]
+            assert received == expected[: len(received)]
             return
         if dice.random() < 0.1:
             await asyncio.sleep(dice.random() / 200)
-    assert seen == expected
+    assert received == expected
     assert await call.code() is grpc.StatusCode.OK
 
 
@@ -79,7 +80,7 @@ async def test_every_byte_of_every_stream_arrives(client: Stack, server: Stack, 
 
 @between
 @pytest.mark.parametrize("size", [0, 1, 16 * 1024 - 5, 16 * 1024 - 4, 16 * 1024, 64 * 1024, 1024 * 1024])
-async def test_a_message_of_any_size_passes(client: Stack, server: Stack, size: int) -> None:
+async def test_a_message_of_any_size_is_transferred(client: Stack, server: Stack, size: int) -> None:
     async def unary(request: bytes, context: Any) -> bytes:
         return request
 
@@ -89,7 +90,7 @@ async def test_a_message_of_any_size_passes(client: Stack, server: Stack, size: 
         assert [answer async for answer in caller.both(iter([message] * 3))] == [message] * 3
 
 
-async def test_the_largest_message_between_services_passes() -> None:
+async def test_the_largest_message_between_services_is_transferred() -> None:
     size = 64 * 1024 * 1024
     server = Server(message_bytes_max=size)
 

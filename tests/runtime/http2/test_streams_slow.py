@@ -1,4 +1,4 @@
-"""A reader that does not read stops its own stream, at a bounded size; its neighbours on the connection go on."""
+"""A reader that does not read stops its own stream, at a bounded size; other streams on the connection continue."""
 
 import asyncio
 from typing import Any
@@ -16,17 +16,17 @@ from tests.support.timing import until_still
 OURS: list[Stack] = ["ours", "local", "queued"]
 PIECE = b"x" * 1000
 SETTLED_S = 0.1
-"""After which nothing more is sent to a reader that does not read."""
+"""The time after which nothing more is sent to a reader that does not read."""
 
-HELD_BYTES_MAX = limits.WINDOW_BYTES + 2 * limits.BACKLOG_BYTES
-"""Of a stream that nobody reads: what the window lets through, and what waits at the sender."""
+UNREAD_BYTES_MAX = limits.WINDOW_BYTES + 2 * limits.BACKLOG_BYTES
+"""Bytes of a stream that nobody reads: what the window allows, and what waits at the sender."""
 
 NEIGHBOUR = 2000
-"""Messages of a neighbour; many windows."""
+"""Messages of another stream; many windows."""
 
 
 class Sender:
-    """Sends as much as it may, and knows how much that was."""
+    """Sends as much as it can, and counts the messages."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -40,12 +40,12 @@ class Sender:
 
 
 @pytest.mark.parametrize("stack", OURS)
-async def test_what_waits_for_a_reader_that_does_not_read_is_bounded(stack: Stack) -> None:
+async def test_messages_waiting_for_a_reader_that_does_not_read_are_bounded(stack: Stack) -> None:
     sender = Sender()
     async with connecting(stack, stack, handlers(stream=sender.stream)) as caller:
         call = caller.stream(b"-1")
         await call.read()
-        assert await until_still(lambda: sender.sent, SETTLED_S) * len(PIECE) <= HELD_BYTES_MAX
+        assert await until_still(lambda: sender.sent, SETTLED_S) * len(PIECE) <= UNREAD_BYTES_MAX
         for _ in range(1000):
             assert await call.read() == PIECE
         assert sender.sent > 1000
@@ -53,7 +53,7 @@ async def test_what_waits_for_a_reader_that_does_not_read_is_bounded(stack: Stac
 
 
 @between
-async def test_a_reader_that_does_not_read_stops_no_neighbour(client: Stack, server: Stack) -> None:
+async def test_a_reader_that_does_not_read_stops_no_other_stream(client: Stack, server: Stack) -> None:
     sender = Sender()
     async with connecting(client, server, handlers(stream=sender.stream)) as caller:
         stuck = [caller.stream(b"-1") for _ in range(3)]
@@ -68,7 +68,7 @@ async def test_a_reader_that_does_not_read_stops_no_neighbour(client: Stack, ser
 
 
 @between
-async def test_a_handler_that_does_not_read_stops_its_sender_alone(client: Stack, server: Stack) -> None:
+async def test_a_handler_that_does_not_read_stops_only_its_sender(client: Stack, server: Stack) -> None:
     go_on = asyncio.Event()
 
     async def upload(requests: Any, context: Any) -> bytes:
@@ -90,7 +90,7 @@ async def test_a_handler_that_does_not_read_stops_its_sender_alone(client: Stack
         slow = caller.upload(pieces())
         await until_still(lambda: sent, SETTLED_S)
         if "grpcio" not in (client, server):
-            assert sent * len(PIECE) <= HELD_BYTES_MAX
+            assert sent * len(PIECE) <= UNREAD_BYTES_MAX
         assert await caller.upload(iter([b"fast"] + [PIECE] * NEIGHBOUR)) == b"%d" % (NEIGHBOUR * len(PIECE))
         go_on.set()
         assert await slow == b"%d" % (NEIGHBOUR * len(PIECE))
@@ -98,7 +98,7 @@ async def test_a_handler_that_does_not_read_stops_its_sender_alone(client: Stack
 
 @pytest.mark.parametrize("stack", OURS)
 @pytest.mark.parametrize("size", [limits.WINDOW_BYTES * 3])
-async def test_a_message_larger_than_the_window_arrives_though_nobody_reads_yet(stack: Stack, size: int) -> None:
+async def test_a_message_larger_than_the_window_arrives_before_it_is_read(stack: Stack, size: int) -> None:
     async def stream(request: bytes, context: Any) -> Any:
         for _ in range(3):
             yield b"x" * size
@@ -116,20 +116,20 @@ SMALL = {WINDOW: 500}
 BODY = b"x" * 2000
 
 
-async def test_settings_are_confirmed_before_what_they_allow_is_sent() -> None:
+async def test_a_settings_change_is_acknowledged_before_more_is_sent() -> None:
     async with victim() as server, peer(server.port, settings=SMALL) as client:
         await client.send(call(1, "unary", BODY))
         await client.until(DataFrame)
         await client.pong()
-        seen = len(client.seen)
+        frame_count = len(client.seen)
         await client.send(SettingsFrame(0, settings={WINDOW: 5000}).serialize())
         await client.until(DataFrame)
-        (confirmed, *_) = [frame for frame in client.seen[seen:] if not isinstance(frame, PingFrame)]
-        assert isinstance(confirmed, SettingsFrame)
-        assert "ACK" in confirmed.flags
+        (acknowledgement, *_) = [frame for frame in client.seen[frame_count:] if not isinstance(frame, PingFrame)]
+        assert isinstance(acknowledgement, SettingsFrame)
+        assert "ACK" in acknowledgement.flags
 
 
-async def test_a_window_that_opens_on_a_stream_that_is_reset_in_the_same_read_is_no_error() -> None:
+async def test_a_window_update_for_a_stream_reset_in_the_same_read_is_no_error() -> None:
     async with victim() as server, peer(server.port, settings=SMALL) as client:
         await client.send(call(1, "unary", BODY))
         await client.until(DataFrame)
@@ -140,7 +140,7 @@ async def test_a_window_that_opens_on_a_stream_that_is_reset_in_the_same_read_is
         assert 3 in client.answered()
 
 
-async def test_what_was_on_its_way_to_a_stream_that_we_have_reset_is_not_answered() -> None:
+async def test_data_for_a_stream_that_was_reset_is_ignored() -> None:
     async with victim() as server, peer(server.port) as client:
         await client.send(opening(1, headers_of("nothing")), message(1, BODY, end=False))
         await client.until(RstStreamFrame)

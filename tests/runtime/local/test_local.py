@@ -1,6 +1,7 @@
-"""What is its own of connections in memory: names without a socket, who is reached otherwise, and whose context it is.
+"""What is special about in-memory connections: names without a socket, other ways to the same server, and whose context
+a handler has.
 
-What all connections do is in tests/runtime/http2, whose pairs of ends have this one among them.
+What all connections have in common is tested in tests/runtime/http2, whose pairs include this transport.
 """
 
 import asyncio
@@ -22,11 +23,11 @@ NAME = "local:somebody"
 CALLER: ContextVar[str] = ContextVar("CALLER", default="nobody")
 
 
-async def tell_peer(request: bytes, context: Any) -> bytes:
+async def return_peer(request: bytes, context: Any) -> bytes:
     return context.peer().encode()
 
 
-async def tell_caller(request: bytes, context: Any) -> bytes:
+async def return_caller(request: bytes, context: Any) -> bytes:
     return CALLER.get().encode()
 
 
@@ -36,14 +37,14 @@ def transport(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_name_without_a_socket_is_reached_in_memory() -> None:
-    async with connecting("local", "local", handlers(unary=tell_peer), address=NAME) as caller:
+    async with connecting("local", "local", handlers(unary=return_peer), address=NAME) as caller:
         assert (await caller.unary(b"")).startswith(b"local:")
 
 
-async def test_an_address_of_the_process_is_reached_in_memory_and_by_others_over_its_socket() -> None:
+async def test_an_address_of_the_process_is_reached_in_memory_and_from_outside_by_socket() -> None:
     async with (
         asyncio.timeout(TEST_TIMEOUT_S),
-        serving("local", handlers(unary=tell_peer)) as (_, address),
+        serving("local", handlers(unary=return_peer)) as (_, address),
         open_channel(address) as inside,
         Channel(address, message_bytes_max=BYTES_MAX) as outside,
     ):
@@ -54,18 +55,18 @@ async def test_an_address_of_the_process_is_reached_in_memory_and_by_others_over
 async def test_a_server_of_another_process_is_reached_over_its_socket() -> None:
     async with (
         asyncio.timeout(TEST_TIMEOUT_S),
-        serving("ours", handlers(unary=tell_peer)) as (_, address),
+        serving("ours", handlers(unary=return_peer)) as (_, address),
         open_channel(address) as over,
     ):
         assert (await Caller(over).unary(b"")).startswith(b"ipv4:127.0.0.1:")
 
 
-async def test_several_names_are_asked_in_turn_and_without_those_that_are_away() -> None:
+async def test_several_names_are_called_in_turn_and_unavailable_ones_skipped() -> None:
     names = [f"{NAME}-{number}" for number in range(3)]
     async with (
         asyncio.timeout(TEST_TIMEOUT_S),
-        serving("local", handlers(unary=tell_peer), address=names[0]),
-        serving("local", handlers(unary=tell_peer), address=names[1]) as (second, _),
+        serving("local", handlers(unary=return_peer), address=names[0]),
+        serving("local", handlers(unary=return_peer), address=names[1]) as (second, _),
         open_channel(",".join(names)) as over,
     ):
         assert len({await Caller(over).unary(b"") for _ in range(4)}) == 2
@@ -73,21 +74,21 @@ async def test_several_names_are_asked_in_turn_and_without_those_that_are_away()
         assert len({await Caller(over).unary(b"") for _ in range(4)}) == 1
 
 
-async def test_a_name_that_nobody_serves_fails_as_unavailable_and_says_so() -> None:
+async def test_a_name_without_a_server_fails_as_unavailable_with_a_clear_message() -> None:
     async with asyncio.timeout(TEST_TIMEOUT_S), open_channel(NAME) as over:
         with pytest.raises(grpc.aio.AioRpcError, match=f"{NAME}: no server of this process listens there") as caught:
             await Caller(over).unary(b"")
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_name_is_one_servers() -> None:
-    async with serving("local", handlers(unary=tell_peer), address=NAME):
+async def test_only_one_server_can_listen_on_a_name() -> None:
+    async with serving("local", handlers(unary=return_peer), address=NAME):
         with pytest.raises(OSError, match=f"another server of this process listens on {NAME}"):
-            async with serving("local", handlers(unary=tell_peer), address=NAME):
+            async with serving("local", handlers(unary=return_peer), address=NAME):
                 raise AssertionError("two servers have one name")
 
 
-async def test_names_need_the_transport(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_names_need_the_local_transport(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OSError, match="inside one process"):
         Server(message_bytes_max=BYTES_MAX).add_insecure_port(NAME)
     monkeypatch.setenv(VARIABLE, "h2")
@@ -97,14 +98,14 @@ async def test_names_need_the_transport(monkeypatch: pytest.MonkeyPatch) -> None
         parse_target("local:")
 
 
-async def test_a_handler_has_nothing_of_its_callers_context() -> None:
-    async with connecting("local", "local", handlers(unary=tell_caller)) as caller:
+async def test_a_handler_does_not_inherit_its_callers_context() -> None:
+    async with connecting("local", "local", handlers(unary=return_caller)) as caller:
         CALLER.set("somebody")
         assert await caller.unary(b"") == b"nobody"
 
 
-async def test_each_network_has_names_of_its_own() -> None:
-    async with asyncio.timeout(TEST_TIMEOUT_S), serving("local", handlers(unary=tell_peer), address=NAME):
+async def test_each_network_has_separate_names() -> None:
+    async with asyncio.timeout(TEST_TIMEOUT_S), serving("local", handlers(unary=return_peer), address=NAME):
         token = NETWORK.set(LocalNetwork())
         async with channel("local", NAME) as over:
             NETWORK.reset(token)

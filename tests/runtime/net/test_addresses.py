@@ -19,11 +19,11 @@ PUBLIC = (
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-def test_the_public_web_is_open(address: str) -> None:
+def test_public_addresses_are_allowed(address: str) -> None:
     assert find_refusal(ip_address(address)) is None
 
 
-def test_an_address_in_another_form_is_judged_as_itself() -> None:
+def test_an_ipv4_address_in_ipv6_form_is_treated_like_itself() -> None:
     assert find_refusal(ip_address("::ffff:1.1.1.1")) is None
     assert find_refusal(ip_address("::ffff:10.0.0.1")) == "a private address"
 
@@ -42,11 +42,11 @@ def test_an_address_in_another_form_is_judged_as_itself() -> None:
         ("", "", 80, False),
     ],
 )
-def test_a_host_is_open_by_name_and_port(entry: str, host: str, port: int, holds: bool) -> None:
+def test_an_allow_list_entry_opens_a_host_by_name_and_port(entry: str, host: str, port: int, holds: bool) -> None:
     assert parse_allow_list(entry).has_host(host, port) is holds
 
 
-def test_a_network_is_open_for_addresses_in_any_form() -> None:
+def test_an_allow_list_network_opens_addresses_in_any_form() -> None:
     allow = parse_allow_list("10.1.0.0/16, fd00::/8")
     assert allow.has_address(ip_address("10.1.2.3"), 80)
     assert allow.has_address(ip_address("::ffff:10.1.2.3"), 80)
@@ -55,6 +55,6 @@ def test_a_network_is_open_for_addresses_in_any_form() -> None:
 
 
 @pytest.mark.parametrize("entry", ["10.0.0.1/8", "wiki:port", "wiki:0", "wiki:70000", "/", ":80"])
-def test_an_entry_that_is_none_is_named(entry: str) -> None:
+def test_an_invalid_entry_is_named(entry: str) -> None:
     with pytest.raises(ValueError, match="expected host"):
         parse_allow_list(f"good.corp,{entry}")

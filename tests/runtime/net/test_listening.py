@@ -1,4 +1,4 @@
-"""Sockets of servers at addresses of both families."""
+"""Server sockets at addresses of both families."""
 
 import asyncio
 import socket
@@ -14,8 +14,8 @@ from services.runtime.process.metrics import serving_metrics
 LOOPBACK = ("127.0.0.1", "::1")
 
 
-async def list_reached(port: int) -> list[str]:
-    """Which addresses of this machine accept connections at the port."""
+async def list_reachable(port: int) -> list[str]:
+    """Return the addresses of this machine that accept connections at the port."""
     reached: list[str] = []
     for host in LOOPBACK:
         try:
@@ -31,12 +31,12 @@ async def list_reached(port: int) -> list[str]:
     ("host", "reached"),
     [("[::]", [*LOOPBACK]), ("[::1]", ["::1"]), ("0.0.0.0", ["127.0.0.1"]), ("127.0.0.1", ["127.0.0.1"])],
 )
-async def test_an_address_is_reached_by_its_families(host: str, reached: list[str]) -> None:
+async def test_an_address_is_reachable_by_its_families(host: str, reached: list[str]) -> None:
     sockets, port = bind_port(f"{host}:0")
     async with asyncio.timeout(30):
         for item in sockets:
             item.listen()
-        assert await list_reached(port) == reached
+        assert await list_reachable(port) == reached
     for item in sockets:
         item.close()
 
@@ -57,15 +57,17 @@ from services.runtime.net.listening import bind_port
 sockets, _ = bind_port("[::]:0")
 print(*(item.getsockname()[0] for item in sockets))
 """
-"""A kernel that was started with ipv6.disable=1 refuses such sockets."""
+"""Like a kernel that was started with ipv6.disable=1, it refuses IPv6 sockets."""
 
 
-def test_without_ipv6_every_address_is_those_of_ipv4() -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT_IPV6], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.stdout, done.stderr) == ("0.0.0.0\n", "")
+def test_without_ipv6_the_wildcard_address_listens_on_ipv4_only() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", WITHOUT_IPV6], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (result.stdout, result.stderr) == ("0.0.0.0\n", "")
 
 
-async def test_metrics_are_read_by_both_families() -> None:
+async def test_metrics_are_reachable_by_both_families() -> None:
     async with asyncio.timeout(60), serving_metrics("[::]:0") as address, aiohttp.ClientSession() as session:
         port = address.rpartition(":")[2]
         for url in (f"http://127.0.0.1:{port}/metrics", f"http://[::1]:{port}/metrics"):
@@ -74,6 +76,6 @@ async def test_metrics_are_read_by_both_families() -> None:
     assert address == f"[::]:{port}"
 
 
-def test_a_port_that_is_taken_is_an_error() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
-        bind_port(f"[::]:{taken.getsockname()[1]}")
+def test_a_port_in_use_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other_server, pytest.raises(OSError, match="in use"):
+        bind_port(f"[::]:{other_server.getsockname()[1]}")

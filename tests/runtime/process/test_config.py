@@ -1,4 +1,4 @@
-"""Settings from an environment that the tests make up."""
+"""Settings are read from an environment that the test makes up."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +48,7 @@ def problems(**env: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_without_variables_everything_has_its_default() -> None:
+def test_without_variables_all_settings_have_their_defaults() -> None:
     assert read() == Config()
     assert read(PATH="/bin", HOME="/root") == Config()
 
@@ -72,7 +72,7 @@ def test_a_variable_sets_the_field_of_its_name() -> None:
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("1", True), ("ON", True), ("no", False), ("0", False)])
-def test_a_switch_has_several_words(text: str, value: bool) -> None:
+def test_a_switch_accepts_several_words(text: str, value: bool) -> None:
     assert read(HEADRACE_MEMORY_IS_OPEN=text).is_open is value
 
 
@@ -81,11 +81,11 @@ def test_space_around_a_value_is_no_part_of_it() -> None:
     assert (config.api_key, config.server.listen) == ("k 1", "127.0.0.1:0")
 
 
-def test_the_empty_text_is_none_where_none_is_possible() -> None:
+def test_an_empty_text_is_none_for_an_optional_setting() -> None:
     assert read(HEADRACE_MEMORY_CACHE_DIR="").cache_dir is None
 
 
-def test_an_alias_is_honoured_and_the_own_name_wins() -> None:
+def test_an_alias_is_accepted_and_the_main_name_takes_precedence() -> None:
     assert read(MEMORY_CHAT_K="3").chat_k == 3
     assert read(MEMORY_CHAT_K="3", HEADRACE_MEMORY_CHAT_K="4").chat_k == 4
 
@@ -106,46 +106,46 @@ def test_an_alias_is_honoured_and_the_own_name_wins() -> None:
         ("HEADRACE_MEMORY_IS_OPEN", "maybe", "true or false"),
     ],
 )
-def test_a_malformed_value_is_named_with_what_was_expected(name: str, text: str, expected: str) -> None:
+def test_a_malformed_value_is_named_with_the_expected_form(name: str, text: str, expected: str) -> None:
     assert problems(**{name: text}) == [f"{name}: {text!r}: expected {expected}"]
 
 
 @pytest.mark.parametrize("listen", ["", "7003", ":7003", "localhost", "127.0.0.1:99999", "127.0.0.1:x", "unix:"])
-def test_an_address_that_grpc_would_guess_at_is_refused(listen: str) -> None:
+def test_an_ambiguous_listen_address_is_rejected(listen: str) -> None:
     assert problems(HEADRACE_MEMORY_LISTEN=listen) == [f"listen address {listen!r}: expected host:port or unix:/path"]
 
 
 @pytest.mark.parametrize("where", ["127.0.0.1:7103", "unix:/run/probes"])
-def test_an_address_for_probes_is_not_the_first(where: str) -> None:
+def test_an_address_for_probes_cannot_be_the_first(where: str) -> None:
     assert read(HEADRACE_MEMORY_LISTEN=f"127.0.0.1:1, plain:{where}").server.addresses[1] == f"plain:{where}"
     assert problems(HEADRACE_MEMORY_LISTEN=f"plain:{where},127.0.0.1:1") == [
         f"listen address 'plain:{where}': the first one is for all calls, not for probes alone"
     ]
 
 
-def test_a_name_inside_the_process_needs_its_transport() -> None:
+def test_a_name_inside_the_process_needs_the_local_transport() -> None:
     assert read(HEADRACE_TRANSPORT="local", HEADRACE_MEMORY_LISTEN="local:memory").server.addresses == ["local:memory"]
-    said = "listen address 'local:memory': expected host:port or unix:/path"
-    assert problems(HEADRACE_TRANSPORT="h2", HEADRACE_MEMORY_LISTEN="local:memory") == [said]
+    problem = "listen address 'local:memory': expected host:port or unix:/path"
+    assert problems(HEADRACE_TRANSPORT="h2", HEADRACE_MEMORY_LISTEN="local:memory") == [problem]
 
 
 TLS = {"HEADRACE_TLS_CERT": "/c", "HEADRACE_TLS_KEY": "/k", "HEADRACE_TLS_CA": "/ca"}
 
 
-def some(*names: str) -> dict[str, str]:
+def select_tls(*names: str) -> dict[str, str]:
     return {name: TLS[name] for name in TLS if name.rpartition("_")[2] in names}
 
 
 @pytest.mark.parametrize("names", [["CERT"], ["KEY"], ["CA"], ["CERT", "CA"], ["KEY", "CA"]], ids="-".join)
-def test_certificates_that_are_not_whole_are_refused(names: list[str]) -> None:
-    assert problems(HEADRACE_TRANSPORT="h2", **some(*names)) == [
+def test_incomplete_certificates_are_rejected(names: list[str]) -> None:
+    assert problems(HEADRACE_TRANSPORT="h2", **select_tls(*names)) == [
         "HEADRACE_TLS_CERT, HEADRACE_TLS_KEY, HEADRACE_TLS_CA: expected none, the first two, or all three"
     ]
 
 
 def test_certificates_need_our_transport() -> None:
     assert problems(HEADRACE_TRANSPORT="grpcio", **TLS) == ["HEADRACE_TLS_CERT needs HEADRACE_TRANSPORT=h2"]
-    assert read(HEADRACE_TRANSPORT="h2", **some("CERT", "KEY")).server.tls_cert == "/c"
+    assert read(HEADRACE_TRANSPORT="h2", **select_tls("CERT", "KEY")).server.tls_cert == "/c"
 
 
 def test_all_problems_are_reported_at_once() -> None:
@@ -160,7 +160,7 @@ def test_all_problems_are_reported_at_once() -> None:
     ]
 
 
-def test_what_the_class_itself_refuses_is_a_problem_like_the_others() -> None:
+def test_a_check_of_the_class_is_reported_like_the_others() -> None:
     assert problems(HEADRACE_MEMORY_RATIO="2", HEADRACE_TYPO="1") == [
         "HEADRACE_MEMORY_RATIO: expected 0 to 1",
         "HEADRACE_TYPO: no such setting",
@@ -176,7 +176,7 @@ def test_a_missing_value_without_default_is_named() -> None:
     ]
 
 
-def test_variables_of_other_services_and_shared_ones_are_no_typo() -> None:
+def test_variables_of_other_services_and_shared_ones_are_accepted() -> None:
     others = {"HEADRACE_TOOLS_ANYTHING": "1", "HEADRACE_GATEWAY_LISTEN": "127.0.0.1:8080"}
     assert read(HEADRACE_CONFIG_DIR="x", HEADRACE_URL="http://h", **others) == Config()
 
@@ -186,14 +186,14 @@ def test_an_unknown_variable_with_our_prefix_is_an_error(name: str) -> None:
     assert problems(**{name: "1"}) == [f"{name}: no such setting"]
 
 
-def test_secrets_show_nowhere() -> None:
+def test_secrets_are_never_shown() -> None:
     config = read(HEADRACE_MEMORY_API_KEY="sk-123")
     assert "sk-123" not in repr(config)
     assert describe_settings(config)["api_key"] == "***"
     assert describe_settings(Config())["api_key"] == ""
 
 
-def test_the_values_in_force_are_flat_and_fit_for_a_log_line() -> None:
+def test_the_settings_in_force_are_flat_and_loggable() -> None:
     described = describe_settings(read(HEADRACE_MEMORY_CACHE_DIR="/c"))
     assert len(described) == len(list_variables(Config, "MEMORY"))
     assert {type(value) for value in described.values()} <= {str, int, float, bool, type(None)}

@@ -1,4 +1,4 @@
-"""Every service's process, told to stop at many moments of its start, where what it does not handle is ignored."""
+"""Every service's process is told to stop at many moments of its start; signals it does not handle are ignored."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ MOMENTS = ("begins to import", "has imported much", "has read its settings")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 SLOW = re.compile(rb"\| *(headrace|grpc|asyncio|uvloop|structlog)(\.\w+)*$")
-"""What in the lines of `-X importtime` that show that the program's own imports have begun."""
+"""Matches lines of `-X importtime` which show that the program's own imports have begun."""
 
 LINES_LATER = 150
 
@@ -40,8 +40,10 @@ def ignore_all() -> None:
 
 
 @asynccontextmanager
-async def started(service: str, folder: Path, moment: str, *around: str) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """A process that reports its imports on standard error, at one moment of its start."""
+async def starting_service(
+    service: str, folder: Path, moment: str, *around: str
+) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """Start a process that reports its imports on standard error; yield it at this moment of its start."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
     settings = {
         f"HEADRACE_{service.upper()}_LISTEN": f"unix:{folder}/socket",
@@ -83,7 +85,7 @@ def find_child(pid: int) -> int:
 
 
 async def read_to_end(process: asyncio.subprocess.Process) -> int:
-    """The exit code."""
+    """Read to the end, and return the exit code."""
     await process.communicate()
     assert process.returncode is not None
     return process.returncode
@@ -93,10 +95,10 @@ IN_CHECK = {*zip(SERVICES, [*MOMENTS, *MOMENTS[:2], MOMENTS[2]], strict=True)}
 
 
 @pytest.mark.parametrize(("service", "moment"), check_only(product(SERVICES, MOMENTS), kept=IN_CHECK))
-async def test_a_service_that_is_told_to_stop_while_it_starts_ends(tmp_path: Path, service: str, moment: str) -> None:
+async def test_a_service_told_to_stop_while_it_starts_ends(tmp_path: Path, service: str, moment: str) -> None:
     if (service, moment) == ("simulator", MOMENTS[-1]):
         pytest.skip("the simulator has no settings")
-    async with started(service, tmp_path, moment) as process:
+    async with starting_service(service, tmp_path, moment) as process:
         process.send_signal(signal.SIGTERM)
         assert await read_to_end(process) == 0
 
@@ -105,8 +107,10 @@ async def test_a_service_that_is_told_to_stop_while_it_starts_ends(tmp_path: Pat
 @pytest.mark.parametrize(
     ("moment", "number"), check_only(product(MOMENTS, SIGNALS), kept={*zip(MOMENTS, SIGNALS, strict=True)})
 )
-async def test_the_first_process_of_a_container_ends_too(tmp_path: Path, moment: str, number: signal.Signals) -> None:
-    async with started("llm_gateway", tmp_path, moment, "unshare", "-p", "-f", "--kill-child") as process:
+async def test_the_first_process_of_a_container_ends_when_told_to_stop(
+    tmp_path: Path, moment: str, number: signal.Signals
+) -> None:
+    async with starting_service("llm_gateway", tmp_path, moment, "unshare", "-p", "-f", "--kill-child") as process:
         os.kill(find_child(process.pid), number)
         assert await read_to_end(process) == 0
 
@@ -115,21 +119,21 @@ async def test_the_first_process_of_a_container_ends_too(tmp_path: Path, moment:
 @pytest.mark.parametrize(
     "wait_s", [0.0, *(pytest.param(wait_s, marks=pytest.mark.nightly) for wait_s in (0.01, 0.05, 0.2))]
 )
-async def test_behind_the_images_first_process_no_moment_is_too_early(wait_s: float) -> None:
+async def test_under_tini_no_moment_is_too_early_for_a_stop(wait_s: float) -> None:
     entry = ("unshare", "-p", "-f", "--kill-child", "tini", "--")
     async with asyncio.timeout(300):
         async with starting(*entry, sys.executable, "-m", "services.simulator", "--port", "0") as process:
-            while not has_begun(process.pid):
+            while not has_tini_started(process.pid):
                 await asyncio.sleep(0.0005)
             await asyncio.sleep(wait_s)
             os.kill(find_child(process.pid), signal.SIGTERM)
             assert await process.wait() in (0, 128 + signal.SIGTERM)
 
 
-def has_begun(pid: int) -> bool:
-    """Whether the child is tini and holds signals back, which is the first thing it does.
+def has_tini_started(pid: int) -> bool:
+    """Return whether the child is tini and blocks signals, which is the first thing it does.
 
-    While it waits for them the kernel shows none as held back; it has a child of its own by then.
+    While it waits for them the kernel shows none as blocked; it has a child of its own by then.
     """
     try:
         tini = find_child(pid)
@@ -138,5 +142,5 @@ def has_begun(pid: int) -> bool:
     except (OSError, ValueError):
         return False
     blocked = re.search(r"^SigBlk:\s*(\w+)$", status, re.MULTILINE)
-    holds_back = blocked is not None and int(blocked[1], 16) != 0
-    return status.startswith("Name:\ttini\n") and (holds_back or bool(children))
+    blocks_signals = blocked is not None and int(blocked[1], 16) != 0
+    return status.startswith("Name:\ttini\n") and (blocks_signals or bool(children))

@@ -1,4 +1,4 @@
-"""What a process writes on stderr: read back as lines of JSON."""
+"""What a process writes to stderr, read back as lines of JSON."""
 
 import contextlib
 import io
@@ -24,7 +24,7 @@ Written = Callable[[], list[dict[str, Any]]]
 
 @pytest.fixture
 def written() -> Generator[Written]:
-    """Logging as in a process, at INFO; undone afterwards."""
+    """Configure logging as in a process, at INFO; undo it afterwards."""
     root, level = logging.getLogger(), logging.getLogger().level
     before = list(root.handlers)
     root.handlers.clear()  # configure would close those of pytest
@@ -51,7 +51,7 @@ def test_a_line_is_one_json_object_with_level_time_service_and_context(written: 
     }
 
 
-def test_what_is_below_the_level_is_not_written(written: Written) -> None:
+def test_lines_below_the_level_are_not_written(written: Written) -> None:
     structlog.get_logger().debug("delta")
     assert written() == []
 
@@ -74,7 +74,7 @@ def test_an_exception_has_a_traceback_without_local_variables(written: Written) 
 @pytest.mark.parametrize(
     "value", [object(), {1, 2}, b"\xff", ValueError("x"), {"a": object()}, {1: 2}, 1 << 70, "\udc80"]
 )
-def test_a_value_that_is_no_json_is_shown_somehow(value: object, written: Written) -> None:
+def test_a_value_that_is_not_json_is_shown_in_some_form(value: object, written: Written) -> None:
     structlog.get_logger().info("odd", value=value)
     (line,) = written()
     assert (line["event"], line["level"], line["service"]) == ("odd", "info", "memory")
@@ -82,14 +82,14 @@ def test_a_value_that_is_no_json_is_shown_somehow(value: object, written: Writte
 
 
 @pytest.mark.parametrize("level", [logging.WARNING, logging.ERROR, logging.CRITICAL, 35, 99])
-def test_what_libraries_say_comes_out_in_our_form(level: int, written: Written) -> None:
+def test_messages_of_libraries_are_written_in_our_form(level: int, written: Written) -> None:
     logging.getLogger("lib").log(level, "took %s s", 3)
     (line,) = written()
     assert (line["event"], line["logger_name"], line["said"]) == ("library said", "lib", "took 3 s")
     assert line["level"] in ("warning", "error", "critical")
 
 
-def test_a_librarys_exception_keeps_its_traceback_and_its_chatter_is_left_out(written: Written) -> None:
+def test_a_librarys_exception_keeps_its_traceback_and_its_info_is_omitted(written: Written) -> None:
     logging.getLogger("lib").info("chatter")
     try:
         raise KeyError("k")
@@ -99,7 +99,7 @@ def test_a_librarys_exception_keeps_its_traceback_and_its_chatter_is_left_out(wr
     assert line["exception"][0]["exc_type"] == "KeyError"
 
 
-def test_a_closed_standard_error_loses_the_lines_and_nothing_else() -> None:
+def test_a_closed_standard_error_loses_only_the_lines() -> None:
     logging_to_nowhere = """
 import structlog
 from services.runtime.process import logs
@@ -111,7 +111,7 @@ print("went on")
     assert subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout == "went on\n"
 
 
-def test_an_unknown_level_is_refused_by_name() -> None:
+def test_an_unknown_level_is_rejected_naming_it() -> None:
     with pytest.raises(ValueError, match="log level 'LOUD': expected one of DEBUG, INFO, WARNING, ERROR"):
         logs.configure_logging("LOUD", "memory")
 
@@ -153,29 +153,29 @@ def test_lines_wait_for_a_reader_and_arrive_whole_and_in_order(pipe: tuple[int, 
     lines = [f"{index} " + "x" * 5000 for index in range(100)]
     for line in lines:
         write_line(writer, line)
-    seen = b""
+    output = b""
     while piece := read_all(reader):
-        seen += piece
+        output += piece
         writer.flush()
-    assert seen.decode().splitlines() == lines
+    assert output.decode().splitlines() == lines
 
 
-def test_what_is_too_much_is_dropped_and_counted(pipe: tuple[int, int]) -> None:
+def test_lines_beyond_the_limit_are_dropped_and_counted(pipe: tuple[int, int]) -> None:
     reader, fd = pipe
     writer = make_writer(fd)
     line = "x" * 100_000
     for _ in range(WAITING_BYTES_MAX // len(line) + 10):
         write_line(writer, line)
-    seen = b""
+    output = b""
     while piece := read_all(reader):
-        seen += piece
+        output += piece
         writer.flush()
-    *lines, notice = seen.decode().splitlines()
+    *lines, notice = output.decode().splitlines()
     assert set(lines) == {line}
     assert notice == f"lost {WAITING_BYTES_MAX // len(line) + 10 - len(lines)}"
 
 
-def test_a_file_that_may_not_grow_loses_lines_and_has_the_next_ones_whole(tmp_path: Path) -> None:
+def test_a_file_at_its_size_limit_loses_lines_and_keeps_the_next_ones_whole(tmp_path: Path) -> None:
     fd = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     writer = make_writer(fd)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -194,7 +194,7 @@ def test_a_file_that_may_not_grow_loses_lines_and_has_the_next_ones_whole(tmp_pa
     assert (first, torn, following, notice) == ("first", "lo", "next", "lost 3")
 
 
-def test_a_lone_surrogate_is_shown_somehow(tmp_path: Path) -> None:
+def test_a_lone_surrogate_is_escaped(tmp_path: Path) -> None:
     fd = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
     write_line(make_writer(fd), "a\udc80b")
     os.close(fd)

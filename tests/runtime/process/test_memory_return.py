@@ -1,4 +1,6 @@
-"""Memory of a process that has made large garbage in cycles, and of one that has counted tokens and rests."""
+"""Memory is returned by a process that has created large cyclic garbage, and by one that has counted tokens and is
+idle.
+"""
 
 import subprocess
 import sys
@@ -30,7 +32,7 @@ asyncio.run(main(sys.argv[1] == "returns"))
 
 
 @pytest.mark.parametrize("how", ["returns", "keeps"])
-def test_what_large_answers_leave_behind_is_returned(how: str) -> None:
+def test_garbage_of_large_responses_is_returned(how: str) -> None:
     run = subprocess.run([sys.executable, "-c", PROGRAM, how], stdout=subprocess.PIPE, timeout=100, check=True)
     assert (int(run.stdout) <= 20) is (how == "returns")
 
@@ -58,7 +60,7 @@ asyncio.run(main())
 """
 
 
-def test_an_encoding_is_dropped_at_rest_and_its_memory_returned() -> None:
+def test_an_unused_encoding_is_dropped_and_its_memory_returned() -> None:
     run = subprocess.run([sys.executable, "-c", REST], stdout=subprocess.PIPE, timeout=100, check=True)
     assert run.stdout == b"0\n"
 
@@ -83,6 +85,6 @@ asyncio.run(main())
 """
 
 
-def test_what_large_blocks_took_is_returned_at_once() -> None:
+def test_memory_of_large_blocks_is_returned_at_once() -> None:
     run = subprocess.run([sys.executable, "-c", LARGE], stdout=subprocess.PIPE, timeout=100, check=True)
     assert int(run.stdout) < 10

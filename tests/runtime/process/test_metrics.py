@@ -8,7 +8,7 @@ from services.runtime.process.metrics import serving_metrics
 from services.runtime.rpc.server import serving_grpc
 
 
-async def test_a_server_answers_for_its_metrics_on_another_port() -> None:
+async def test_a_server_serves_its_metrics_on_another_port() -> None:
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0, metrics_listen="127.0.0.1:0")
     async with serving_grpc(settings, []) as running, aiohttp.ClientSession() as session:
         assert running.metrics_address not in running.addresses
@@ -18,12 +18,12 @@ async def test_a_server_answers_for_its_metrics_on_another_port() -> None:
     assert "process_resident_memory_bytes" in text
 
 
-async def test_by_default_nothing_listens() -> None:
+async def test_by_default_no_metrics_port_is_open() -> None:
     async with serving_grpc(ServerSettings(listen="127.0.0.1:0", drain_s=0), []) as running:
         assert running.metrics_address == ""
 
 
-async def test_a_port_that_is_taken_is_an_error_at_the_start() -> None:
+async def test_a_port_in_use_is_an_error_at_the_start() -> None:
     async with serving_metrics("127.0.0.1:0") as address:
         with pytest.raises(OSError, match=r"Address already in use: '127\.0\.0\.1:\d+'"):
             async with serving_metrics(address):

@@ -1,4 +1,5 @@
-"""What is taken from callers, and what their calls carry on: request ids, and credentials for MCP servers."""
+"""What is accepted from callers, and what is forwarded with their calls: request ids, and credentials for MCP
+servers."""
 
 import uuid
 
@@ -10,21 +11,21 @@ from services.runtime.rpc.call_ids import ensure_request_id
 
 
 @pytest.mark.parametrize("given", ["a", "0af7651916cd43dd8448eb211c80319c", "Root=1-67:a/b+c=", "x" * 128])
-def test_a_harmless_id_is_kept(given: str) -> None:
+def test_a_harmless_request_id_is_kept(given: str) -> None:
     assert ensure_request_id(given) == given
 
 
 @pytest.mark.parametrize("given", [None, "", "a\n", "a b", "ä", '"', "x" * 129])
-def test_any_other_is_replaced_by_a_new_one(given: str | None) -> None:
-    made = ensure_request_id(given)
-    assert str(uuid.UUID(made)) == made
-    assert ensure_request_id(given) != made
+def test_any_other_request_id_is_replaced_by_a_new_one(given: str | None) -> None:
+    new_request_id = ensure_request_id(given)
+    assert str(uuid.UUID(new_request_id)) == new_request_id
+    assert ensure_request_id(given) != new_request_id
 
 
 KEY = "x-mcp-search-authorization"
 
 
-def test_credentials_of_users_are_carried_on_and_found_by_server() -> None:
+def test_users_mcp_credentials_are_forwarded_and_found_by_server() -> None:
     call_ids.adopt_metadata(
         [("x-request-id", "r"), (KEY, "Bearer ann"), ("authorization", "Bearer other"), ("x-mcp-search", "x")]
     )
@@ -36,14 +37,14 @@ def test_credentials_of_users_are_carried_on_and_found_by_server() -> None:
 
 
 @pytest.mark.parametrize("value", ["a\nb", "ä", "\x00"])
-def test_a_credential_that_is_no_header_is_left_out(value: str) -> None:
+def test_a_credential_that_is_no_valid_header_is_omitted(value: str) -> None:
     assert call_ids.find_mcp_credentials([("X-MCP-Search-Authorization", value), (KEY, "Bearer ann")]) == (
         (KEY, "Bearer ann"),
     )
 
 
-def test_credentials_that_are_too_long_to_be_sent_on_are_dropped_and_not_logged() -> None:
-    with structlog.testing.capture_logs() as logged:
+def test_credentials_that_are_too_long_are_dropped_and_not_logged() -> None:
+    with structlog.testing.capture_logs() as logs:
         assert call_ids.find_mcp_credentials([(KEY, "s3cret" * 1000)]) == ()
-    assert logged[0]["keys"] == [KEY]
-    assert "s3cret" not in str(logged)
+    assert logs[0]["keys"] == [KEY]
+    assert "s3cret" not in str(logs)

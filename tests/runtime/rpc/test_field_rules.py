@@ -1,4 +1,4 @@
-"""Each kind of field rule, on requests of the contract; the names in errors are those of the JSON form."""
+"""Each kind of field rule, on requests of the contract; errors name the fields as in the JSON form."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ def nested(levels: int, inside: str = "") -> str:
         agent_pb2.AttachRequest(run_id=UUID),
     ],
 )
-def test_a_good_request_passes(message: Message) -> None:
+def test_a_valid_request_passes(message: Message) -> None:
     field_rules.check_rules(message)
 
 
@@ -103,7 +103,7 @@ DEPTH_RULE = "must not be nested deeper than 64 levels"
         (tools_pb2.UploadFileRequest(start=tools_pb2.UploadStart()), "start.name", "is required"),
     ],
 )
-def test_a_broken_rule_names_the_field_and_itself(message: Message, field: str, rule: str) -> None:
+def test_a_broken_rule_is_named_with_its_field(message: Message, field: str, rule: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         field_rules.check_rules(message)
     assert caught.value.metadata["field"] == field
@@ -114,7 +114,7 @@ def test_a_broken_rule_names_the_field_and_itself(message: Message, field: str, 
 @pytest.mark.parametrize(
     "text", ["secret", "{'secret':1}", '{"secret":', "NaN", '"\\ud800"', nested(5000), nested(100_000)]
 )
-def test_what_is_no_json_is_refused_without_showing_it(text: str) -> None:
+def test_invalid_json_is_rejected_without_showing_it(text: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         field_rules.check_rules(submit(text))
     assert caught.value.metadata["field"] == "payload"
@@ -124,10 +124,10 @@ def test_what_is_no_json_is_refused_without_showing_it(text: str) -> None:
 @pytest.mark.parametrize(
     ("value", "depth"), [(1, 0), ("x", 0), (None, 0), ([], 1), ({}, 1), ([1], 1), ([[], {"a": [{}]}], 4)]
 )
-def test_depth_counts_lists_and_objects_in_each_other(value: object, depth: int) -> None:
+def test_depth_counts_nested_lists_and_objects(value: object, depth: int) -> None:
     assert measure_json_depth(value) == depth
 
 
-def test_an_alias_is_told_to_the_facades() -> None:
+def test_an_alias_is_available_to_the_facades() -> None:
     assert rules_of(agent_pb2.SubmitRequest.DESCRIPTOR.fields_by_name["payload"]).alias == "params"
     assert rules_of(agent_pb2.SubmitRequest.DESCRIPTOR.fields_by_name["run_id"]).alias == ""

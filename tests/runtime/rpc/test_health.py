@@ -1,4 +1,4 @@
-"""Health of one service, and of the chain of those it needs. Servers without services stand in for the peers."""
+"""Health of one service, and of the chain of those it needs. Servers without services act as the peers."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -19,13 +19,13 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-async def status(channel: grpc.aio.Channel, service: str) -> int:
+async def check_status(channel: grpc.aio.Channel, service: str) -> int:
     check = health_pb2_grpc.HealthStub(channel).Check  # pyright: ignore[reportAttributeAccessIssue] - untyped stub
     return (await check(health_pb2.HealthCheckRequest(service=service))).status
 
 
 @asynccontextmanager
-async def peer(address: str = "127.0.0.1:0", **peers: grpc.aio.Channel) -> AsyncGenerator[grpc.aio.Channel]:
+async def serving_peer(address: str = "127.0.0.1:0", **peers: grpc.aio.Channel) -> AsyncGenerator[grpc.aio.Channel]:
     settings = ServerSettings(listen=address, drain_s=0)
     async with (
         asyncio.timeout(TEST_TIMEOUT_S),
@@ -38,23 +38,23 @@ async def peer(address: str = "127.0.0.1:0", **peers: grpc.aio.Channel) -> Async
 async def test_each_service_and_the_server_itself_are_healthy() -> None:
     async with serving_script() as suite, open_channel(suite.running.addresses[0]) as channel:
         for service in ("", NAME, CHAIN):
-            assert await status(channel, service) == SERVING
-        assert await code_of(status(channel, "headrace.v1.Nobody")) is grpc.StatusCode.NOT_FOUND
+            assert await check_status(channel, service) == SERVING
+        assert await code_of(check_status(channel, "headrace.v1.Nobody")) is grpc.StatusCode.NOT_FOUND
 
 
-async def test_the_chain_follows_a_peer_that_goes_and_comes_back(tmp_path: object) -> None:
+async def test_the_chain_follows_a_peer_that_stops_and_returns(tmp_path: object) -> None:
     address = f"unix:{tmp_path}/end"
-    async with open_channel(address) as end, peer(end=end) as middle, peer(middle=middle) as near:
-        assert [await status(near, CHAIN), await status(near, "")] == [NOT_SERVING, SERVING]
+    async with open_channel(address) as end, serving_peer(end=end) as middle, serving_peer(middle=middle) as near:
+        assert [await check_status(near, CHAIN), await check_status(near, "")] == [NOT_SERVING, SERVING]
         assert await check_peers({"near": near, "end": end}) == {"near": False, "end": False}
         for _ in range(2):
-            async with peer(address):
-                await reaches(near, SERVING)
+            async with serving_peer(address):
+                await wait_for_status(near, SERVING)
                 assert await check_peers({"near": near, "end": end}) == {"near": True, "end": True}
-            await reaches(near, NOT_SERVING)
+            await wait_for_status(near, NOT_SERVING)
 
 
-async def test_what_is_no_service_counts_for_the_chain_alone() -> None:
+async def test_an_unusable_component_affects_only_the_chain() -> None:
     usable = [True, False]
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
     async with (
@@ -62,11 +62,11 @@ async def test_what_is_no_service_counts_for_the_chain_alone() -> None:
         serving_grpc(settings, [], is_usable=lambda: usable.pop(0)) as running,
         open_channel(running.addresses[0]) as channel,
     ):
-        assert [await status(channel, CHAIN), await status(channel, CHAIN)] == [SERVING, NOT_SERVING]
-        assert await status(channel, "") == SERVING
+        assert [await check_status(channel, CHAIN), await check_status(channel, CHAIN)] == [SERVING, NOT_SERVING]
+        assert await check_status(channel, "") == SERVING
 
 
-async def test_a_service_without_its_first_files_is_live_and_not_ready() -> None:
+async def test_an_unconfigured_service_is_live_but_not_ready() -> None:
     configured = [False]
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
     async with (
@@ -75,13 +75,13 @@ async def test_a_service_without_its_first_files_is_live_and_not_ready() -> None
         open_channel(running.addresses[0]) as channel,
     ):
         names = ("", CHAIN, LIVE)
-        assert [await status(channel, name) for name in names] == [NOT_SERVING, NOT_SERVING, SERVING]
+        assert [await check_status(channel, name) for name in names] == [NOT_SERVING, NOT_SERVING, SERVING]
         configured[0] = True
-        assert [await status(channel, name) for name in names] == [SERVING, SERVING, SERVING]
+        assert [await check_status(channel, name) for name in names] == [SERVING, SERVING, SERVING]
 
 
-async def reaches(channel: grpc.aio.Channel, expected: int) -> None:
-    """A channel looks for a lost peer again after a moment."""
+async def wait_for_status(channel: grpc.aio.Channel, expected: int) -> None:
+    """Wait for a status of the chain: a channel that lost its server looks for it again after a moment."""
     async with within(3):
-        while await status(channel, CHAIN) != expected:
+        while await check_status(channel, CHAIN) != expected:
             await asyncio.sleep(0.02)

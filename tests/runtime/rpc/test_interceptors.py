@@ -1,5 +1,6 @@
-"""What happens around an RPC, whatever its handler and its caller do. Callers read without `reading` where they must
-be able to leave in their own way."""
+"""What the interceptors do around an RPC, whatever its handler and its caller do. Callers read without `reading` if
+they must be able to leave in their own way.
+"""
 
 import asyncio
 import contextlib
@@ -40,17 +41,17 @@ FOR_ADA = (("x-headrace-tenant", "acme"), ("x-headrace-user", "ada"))
 FLOOD = itertools.repeat("x" * 100_000)
 
 
-async def until_done(logged: Logged) -> None:
+async def wait_for_rpc_done(logged: Logged) -> None:
     async with within(0.5):
         while not logged.named("rpc done"):
             await asyncio.sleep(0.005)
 
 
-async def test_a_call_is_one_line_with_what_it_was(logged: Logged) -> None:
+async def test_a_call_is_one_log_line_with_its_properties(logged: Logged) -> None:
     async with serving_script(["a", "b"]) as suite:
         async with reading(suite.stub.StreamChat(REQUEST)) as deltas:
             assert [delta.content async for delta in deltas] == ["a", "b"]
-        await until_done(logged)
+        await wait_for_rpc_done(logged)
     line = logged.done
     assert (line["method"], line["code"], line["replies"]) == ("/headrace.v1.LlmService/StreamChat", "OK", 2)
     assert line["peer"].startswith(("ipv4:127.0.0.1:", "local:"))
@@ -67,7 +68,7 @@ async def test_a_call_is_one_line_with_what_it_was(logged: Logged) -> None:
         (TOKEN, (*FOR_ADA, ("x-headrace-caller", "memory"), ("x-headrace-token", TOKEN)), "debug"),
     ],
 )
-async def test_what_services_ask_each_other_is_no_line_of_the_log(
+async def test_calls_between_services_are_logged_at_debug_level(
     token: str, metadata: Any, level: str, logged: Logged
 ) -> None:
     settings = ServerSettings(listen="127.0.0.1:0", auth=AuthSettings(internal_token=token))
@@ -75,20 +76,20 @@ async def test_what_services_ask_each_other_is_no_line_of_the_log(
     async with serving_grpc(settings, [service]) as running, grpc.aio.insecure_channel(running.addresses[0]) as channel:
         with contextlib.suppress(grpc.aio.AioRpcError):  # which a client may not call
             await llm_pb2_grpc.LlmServiceStub(channel).CountTokens(COUNT, metadata=metadata)
-        await until_done(logged)
+        await wait_for_rpc_done(logged)
     assert logged.done["log_level"] == level
 
 
-async def test_an_error_of_ours_reaches_a_unary_caller_and_is_no_error_in_the_log(logged: Logged) -> None:
+async def test_our_error_reaches_a_unary_caller_and_is_not_logged_as_an_error(logged: Logged) -> None:
     async with serving_script([NotFound("no such model", model="m")]) as suite:
         with pytest.raises(NotFound, match=r"^no such model$") as caught, rpc_errors():
             await suite.stub.CountTokens(COUNT)
         assert caught.value.metadata == {"model": "m"}
-        await until_done(logged)
+        await wait_for_rpc_done(logged)
     assert logged.done["code"] == "NOT_FOUND"
 
 
-async def test_the_longest_error_arrives_whole() -> None:
+async def test_the_longest_error_is_transferred() -> None:
     async with serving_script(
         [StreamStalled("🧭" * 5000, retry_after_s=1, requestId="🧭" * 20, other="x" * 5000)]
     ) as suite:
@@ -97,15 +98,15 @@ async def test_the_longest_error_arrives_whole() -> None:
 
 
 @pytest.mark.parametrize("steps", [[KeyError("the secret")], ["a", KeyError("the secret")]])
-async def test_a_bug_gives_internal_without_its_text_and_one_traceback(steps: Any, logged: Logged) -> None:
-    seen: list[str] = []
+async def test_a_bug_becomes_internal_without_its_text_and_one_traceback(steps: Any, logged: Logged) -> None:
+    contents: list[str] = []
     async with serving_script(steps) as suite:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await read(suite.stub.StreamChat(REQUEST), seen)
-        assert seen == [step for step in steps if isinstance(step, str)]
+            await read(suite.stub.StreamChat(REQUEST), contents)
+        assert contents == [step for step in steps if isinstance(step, str)]
         assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.INTERNAL, "internal error")
         assert "secret" not in str(caught.value.trailing_metadata())
-        await until_done(logged)
+        await wait_for_rpc_done(logged)
     (failed,) = logged.named("rpc failed")
     assert failed["exc_info"]
     assert failed["request_id"] == logged.done["request_id"]
@@ -118,13 +119,13 @@ async def test_a_bug_gives_internal_without_its_text_and_one_traceback(steps: An
     [(["first", SILENCE_S], 1), (FLOOD, 1), (itertools.repeat("x"), 100)],
     ids=["silent", "unable to write", "in full flow"],
 )
-async def test_a_caller_that_leaves_a_handler_is_no_error(steps: Any, reads: int, logged: Logged) -> None:
+async def test_a_caller_that_cancels_is_no_error(steps: Any, reads: int, logged: Logged) -> None:
     async with serving_script(steps) as suite:
         async with reading(suite.stub.StreamChat(REQUEST)) as deltas:
             for _ in range(reads):
                 await anext(deltas)
             await asyncio.sleep(0.1 if steps is FLOOD else 0)
-        await left_in_peace(suite, logged)
+        await check_cancelled(suite, logged)
 
 
 @pytest.mark.parametrize("steps", [[SILENCE_S], FLOOD])
@@ -132,63 +133,66 @@ async def test_a_deadline_ends_the_handler_and_is_no_error(steps: Any, logged: L
     async with serving_script(steps) as suite:
         call = suite.stub.StreamChat(REQUEST, timeout=0.15)
         assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        await left_in_peace(suite, logged)
+        await check_cancelled(suite, logged)
 
 
-async def test_a_unary_caller_that_leaves_cancels_the_handler(logged: Logged) -> None:
+async def test_a_unary_caller_that_cancels_ends_the_handler(logged: Logged) -> None:
     async with serving_script([SILENCE_S]) as suite:
         call = suite.stub.CountTokens(COUNT)
         await suite.llm.opened.wait()
         call.cancel()
-        await left_in_peace(suite, logged)
+        await check_cancelled(suite, logged)
 
 
-async def left_in_peace(suite: Suite, logged: Logged) -> None:
-    """The handler ended in its own task, soon, and the log has the one line of a hang-up."""
+async def check_cancelled(suite: Suite, logged: Logged) -> None:
+    """Check that the handler ended in its own task, soon, and that the log has one line for the cancelled call."""
     await suite.wait_closed()
     assert suite.llm.closed_in is suite.llm.opened_in
-    await until_done(logged)
+    await wait_for_rpc_done(logged)
     assert logged.done["code"] == "CANCELLED"
     assert logged.done["peer"]
     assert suite.running.interceptor.streams == 0
 
 
-async def test_a_handler_that_fails_while_its_caller_leaves_harms_nobody(logged: Logged) -> None:
+async def test_a_handler_that_fails_while_its_caller_cancels_harms_nobody(logged: Logged) -> None:
     async with serving_script(["first", 0.05, Overloaded("too late")]) as suite:
         async with reading(suite.stub.StreamChat(REQUEST)) as deltas:
             await anext(deltas)
             await asyncio.sleep(0.048)
-        await until_done(logged)
+        await wait_for_rpc_done(logged)
     assert logged.done["code"] in ("CANCELLED", "UNAVAILABLE")
 
 
-async def test_one_stream_too_many_is_refused_at_once_and_the_place_is_free_again() -> None:
-    async with serving_script(["a", SILENCE_S], streams_max=2) as suite, reading(suite.stub.StreamChat(REQUEST)) as one:
-        await anext(one)
-        async with reading(suite.stub.StreamChat(REQUEST)) as two:
-            await anext(two)
+async def test_a_stream_over_the_limit_is_refused_until_a_place_is_free() -> None:
+    async with (
+        serving_script(["a", SILENCE_S], streams_max=2) as suite,
+        reading(suite.stub.StreamChat(REQUEST)) as first,
+    ):
+        await anext(first)
+        async with reading(suite.stub.StreamChat(REQUEST)) as second:
+            await anext(second)
             assert suite.running.interceptor.streams == 2
             with pytest.raises(Overloaded, match="2 streams are open already"):
                 await read(suite.stub.StreamChat(REQUEST), [])
             suite.llm.closed.clear()
         await suite.wait_closed()
         await asyncio.sleep(0.01)
-        async with reading(suite.stub.StreamChat(REQUEST)) as again:
-            assert (await anext(again)).content == "a"
+        async with reading(suite.stub.StreamChat(REQUEST)) as third:
+            assert (await anext(third)).content == "a"
 
 
 @pytest.mark.parametrize("method", ["ListModels", "NobodyKnows"])
-async def test_what_is_left_out_or_unknown_is_unimplemented(method: str) -> None:
+async def test_an_unimplemented_or_unknown_method_is_unimplemented(method: str) -> None:
     async with serving_script() as suite, open_channel(suite.running.addresses[0]) as channel:
         call = channel.unary_unary(f"/headrace.v1.LlmService/{method}")
         assert await code_of(call(b"")) is grpc.StatusCode.UNIMPLEMENTED
 
 
-async def test_a_peers_own_status_is_passed_on() -> None:
-    theirs = grpc.aio.AioRpcError(
+async def test_a_peers_status_is_passed_on() -> None:
+    peer_error = grpc.aio.AioRpcError(
         grpc.StatusCode.DEADLINE_EXCEEDED, grpc.aio.Metadata(), grpc.aio.Metadata(), "Deadline Exceeded"
     )
-    async with serving_script([theirs]) as suite:
+    async with serving_script([peer_error]) as suite:
         assert await code_of(suite.stub.CountTokens(COUNT)) is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
@@ -196,7 +200,7 @@ async def test_ids_of_the_caller_are_logged_and_forwarded(logged: Logged) -> Non
     given = (("x-request-id", "req-1"), ("traceparent", "00-abc-def-01"), ("other", "x"))
     async with serving_script() as suite:
         await suite.stub.CountTokens(COUNT, metadata=given)
-        await until_done(logged)
+        await wait_for_rpc_done(logged)
         assert suite.llm.forwarded == given[:2]
     assert logged.done["request_id"] == "req-1"
 
@@ -205,12 +209,12 @@ async def test_ids_of_the_caller_are_logged_and_forwarded(logged: Logged) -> Non
 async def test_an_unsafe_request_id_is_replaced(unsafe: str, logged: Logged) -> None:
     async with serving_script() as suite:
         await suite.stub.CountTokens(COUNT, metadata=(("x-request-id", unsafe),))
-        await until_done(logged)
+        await wait_for_rpc_done(logged)
         assert dict(suite.llm.forwarded) == {"x-request-id": logged.done["request_id"]}
     assert len(logged.done["request_id"]) == 36
 
 
-async def test_ids_do_not_stay_for_the_next_call(logged: Logged) -> None:
+async def test_ids_are_not_kept_for_the_next_call(logged: Logged) -> None:
     async with serving_script() as suite:
         await suite.stub.CountTokens(COUNT, metadata=(("x-request-id", "one"), ("traceparent", "00-a-b-01")))
         await suite.stub.CountTokens(COUNT)
@@ -242,13 +246,13 @@ class Uploads(tools_pb2_grpc.ToolServiceServicer):
 
 async def test_each_message_of_a_client_stream_is_checked() -> None:
     uploads = Uploads()  # pyright: ignore[reportAbstractUsage] - the one RPC that is called
-    served = GrpcService("headrace.v1.ToolService", uploads, tools_pb2_grpc.add_ToolServiceServicer_to_server)
+    grpc_service = GrpcService("headrace.v1.ToolService", uploads, tools_pb2_grpc.add_ToolServiceServicer_to_server)
     good = tools_pb2.UploadFileRequest(start=tools_pb2.UploadStart(chat_id=CHAT, name="a.txt"))
     bad = tools_pb2.UploadFileRequest(start=tools_pb2.UploadStart(chat_id="../../x", name="a.txt"))
     data = tools_pb2.UploadFileRequest(data=b"12345")
     async with (
         asyncio.timeout(TEST_TIMEOUT_S),
-        serving_grpc(ServerSettings(listen="127.0.0.1:0", drain_s=0), [served]) as running,
+        serving_grpc(ServerSettings(listen="127.0.0.1:0", drain_s=0), [grpc_service]) as running,
         open_channel(running.addresses[0]) as channel,
     ):
         upload = tools_pb2_grpc.ToolServiceStub(channel).UploadFile

@@ -1,4 +1,5 @@
-"""A peer that is away for a while is waited for, or asked twice; one that stays away or silent is named."""
+"""A call waits for an unavailable peer, or is repeated; a peer that stays unavailable or silent is named in the
+error."""
 
 import asyncio
 from pathlib import Path
@@ -21,7 +22,7 @@ REQUEST = memory_pb2.ListUnfinishedRunsRequest()
 
 
 class Breaking(memory_pb2_grpc.MemoryServiceServicer):
-    """Its connection breaks twice, as far as a caller can see; then it answers, or says that it cannot."""
+    """Aborts two calls as if the connection had broken; then it answers, or fails."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.calls = 0
@@ -38,11 +39,11 @@ class Breaking(memory_pb2_grpc.MemoryServiceServicer):
         return memory_pb2.ListUnfinishedRunsResponse()
 
 
-def served(servicer: Any) -> GrpcService:
+def make_memory_service(servicer: Any) -> GrpcService:
     return GrpcService("headrace.v1.MemoryService", servicer, memory_pb2_grpc.add_MemoryServiceServicer_to_server)
 
 
-async def test_a_call_waits_for_a_peer_that_comes_back(tmp_path: Path) -> None:
+async def test_a_call_waits_for_a_peer_that_returns(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/m.sock"
     servicer = Breaking()  # pyright: ignore[reportAbstractUsage] - one RPC is asked
     async with asyncio.timeout(100), open_channel(address) as channel:
@@ -50,17 +51,17 @@ async def test_a_call_waits_for_a_peer_that_comes_back(tmp_path: Path) -> None:
         asking = asyncio.create_task(ask(REQUEST, timeout=90))
         await asyncio.sleep(0.2)
         assert not asking.done()
-        async with serving_grpc(ServerSettings(listen=address, drain_s=0.0), [served(servicer)]):
+        async with serving_grpc(ServerSettings(listen=address, drain_s=0.0), [make_memory_service(servicer)]):
             assert not (await asking).runs
     assert servicer.calls == 3
 
 
-async def test_an_error_of_the_peers_own_comes_out_at_once(tmp_path: Path) -> None:
+async def test_an_error_of_the_peer_itself_is_raised_at_once(tmp_path: Path) -> None:
     servicer = Breaking(ProviderUnavailable("not now"))  # pyright: ignore[reportAbstractUsage] - one RPC is asked
     settings = ServerSettings(listen=f"unix:{tmp_path}/m.sock", drain_s=0.0)
     async with (
         asyncio.timeout(100),
-        serving_grpc(settings, [served(servicer)]),
+        serving_grpc(settings, [make_memory_service(servicer)]),
         open_channel(settings.listen) as channel,
     ):
         ask = repeat_until_answered(memory_pb2_grpc.MemoryServiceStub(channel).ListUnfinishedRuns)
@@ -69,7 +70,7 @@ async def test_an_error_of_the_peers_own_comes_out_at_once(tmp_path: Path) -> No
     assert servicer.calls == 3
 
 
-async def test_the_wait_ends_in_the_calls_own_time(tmp_path: Path) -> None:
+async def test_the_wait_ends_at_the_calls_deadline(tmp_path: Path) -> None:
     async with asyncio.timeout(100), open_channel(f"unix:{tmp_path}/m.sock") as channel:
         ask = repeat_until_answered(memory_pb2_grpc.MemoryServiceStub(channel).ListUnfinishedRuns)
         assert await code_of(ask(REQUEST, timeout=0.3)) is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -79,7 +80,7 @@ STATE_REQUEST = memory_pb2.GetStateRequest(chat_id="5f0c0000-0000-4000-8000-0000
 
 
 @pytest.mark.usefixtures("h2")
-async def test_a_service_that_is_away_is_named(tmp_path: Path) -> None:
+async def test_an_unavailable_service_is_named(tmp_path: Path) -> None:
     async with asyncio.timeout(100), open_channel(f"unix:{tmp_path}/nobody.sock") as channel:
         with pytest.raises(ProviderUnavailable, match=r"^MemoryService cannot be reached; try again$"), rpc_errors():
             await MemoryServiceStub(channel).GetState(STATE_REQUEST)
@@ -97,6 +98,6 @@ async def test_a_service_that_does_not_answer_in_time_is_named() -> None:
     async with asyncio.timeout(100), await asyncio.start_server(silent, "127.0.0.1") as server:
         port = server.sockets[0].getsockname()[1]
         async with open_channel(f"127.0.0.1:{port}") as channel:
-            said = r"^MemoryService did not answer in time; try again$"
-            with pytest.raises(ProviderUnavailable, match=said), translating_peer_errors():
+            message = r"^MemoryService did not answer in time; try again$"
+            with pytest.raises(ProviderUnavailable, match=message), translating_peer_errors():
                 await MemoryServiceStub(channel).GetState(STATE_REQUEST, timeout=0.2)

@@ -1,4 +1,4 @@
-"""Messages pushed into answers and poured out of calls, over both transports."""
+"""Messages pushed into responses, and received from calls, over both transports."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 METHOD = f"/{NAME}/StreamChat"
 
-HELD_MAX = QUEUE_MAX + 64
-"""Of messages of 16 KiB that nobody reads: what waits in line, and what both windows hold (grpcio's are the larger)."""
+UNREAD_MAX = QUEUE_MAX + 64
+"""Of messages of 16 KiB that nobody reads: those in the queue, and those in both windows (grpcio's are larger)."""
 
 LARGE = "x" * 16_000
 
@@ -39,13 +39,13 @@ def delta(text: str) -> bytes:
     return llm_pb2.LlmDelta(content=text).SerializeToString()
 
 
-# Its stream is handed whole messages as bytes, which the stubs do not know.
+# Its stream is given whole messages as bytes, which the stubs do not know.
 _Servicer: Any = llm_pb2_grpc.LlmServiceServicer
 
 
 @dataclass
 class Pushing(_Servicer):
-    """Sends texts through its outlet: each at once, when the caller keeps up; then ends, fails, or stays."""
+    """Sends texts through its sink, each at once while the caller keeps up; then ends, fails, or stays open."""
 
     texts: list[str] = field(default_factory=list[str])
     then: Exception | float | None = None
@@ -70,7 +70,7 @@ class Pushing(_Servicer):
 
 @asynccontextmanager
 async def calling(pushing: Pushing) -> AsyncGenerator[Callable[[], Any]]:
-    """What makes a call whose answers are bytes."""
+    """Yield a function that makes a call whose responses are bytes."""
     add: Any = llm_pb2_grpc.add_LlmServiceServicer_to_server
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
     async with (
@@ -83,25 +83,25 @@ async def calling(pushing: Pushing) -> AsyncGenerator[Callable[[], Any]]:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, QUEUE_MAX * 5])
-async def test_all_that_was_sent_arrives_in_order(count: int, logged: Logged) -> None:
+async def test_all_messages_arrive_in_order(count: int, logged: Logged) -> None:
     texts = [str(number) for number in range(count)]
-    seen: list[bytes] = []
+    received: list[bytes] = []
     async with calling(Pushing(texts)) as call:
-        await push_messages(call(), seen.append)
-    assert seen == [delta(text) for text in texts]
+        await push_messages(call(), received.append)
+    assert received == [delta(text) for text in texts]
     assert logged.done["replies"] == count
 
 
 @pytest.mark.parametrize("texts", [[], ["a", "b"]])
-async def test_an_error_arrives_behind_what_was_sent_before_it(texts: list[str]) -> None:
-    seen: list[bytes] = []
+async def test_an_error_arrives_after_the_preceding_messages(texts: list[str]) -> None:
+    received: list[bytes] = []
     async with calling(Pushing(texts, Overloaded("busy"))) as call:
         with pytest.raises(Overloaded, match=r"^busy$"):
-            await push_messages(call(), seen.append)
-    assert seen == [delta(text) for text in texts]
+            await push_messages(call(), received.append)
+    assert received == [delta(text) for text in texts]
 
 
-async def test_a_reader_that_leaves_ends_the_sender() -> None:
+async def test_a_reader_that_cancels_ends_the_sender() -> None:
     pushing, first = Pushing(["a"], SILENCE_S), asyncio.Event()
     async with calling(pushing) as call:
         pouring = asyncio.create_task(push_messages(call(), lambda _: first.set()))
@@ -119,28 +119,28 @@ async def test_a_reader_that_does_not_read_stops_the_sender_at_a_bounded_size(tr
         reading = call()
         await reading.read()
         await until_still(lambda: pushing.sent)
-        assert pushing.sent < (HELD_MAX if transport == "h2" else 1000)
+        assert pushing.sent < (UNREAD_MAX if transport == "h2" else 1000)
         reading.cancel()
         async with within(0.5):
             await pushing.left.wait()
 
 
-@pytest.mark.parametrize("at", [0, 2])
-async def test_what_a_taker_raises_ends_the_call_and_is_raised(at: int) -> None:
+@pytest.mark.parametrize("fail_at", [0, 2])
+async def test_an_error_of_the_receiving_function_ends_the_call_and_is_raised(fail_at: int) -> None:
     pushing = Pushing(["a"] * 5, SILENCE_S)
-    seen: list[bytes] = []
+    received: list[bytes] = []
 
     def take(message: bytes) -> None:
-        if len(seen) == at:
+        if len(received) == fail_at:
             raise ZeroDivisionError
-        seen.append(message)
+        received.append(message)
 
     async with calling(pushing) as call:
         with pytest.raises(ZeroDivisionError):
             await push_messages(call(), take)
         async with within(0.5):
             await pushing.left.wait()
-    assert len(seen) == at
+    assert len(received) == fail_at
 
 
 class Bucket:
@@ -162,7 +162,7 @@ class Bucket:
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
 @pytest.mark.parametrize("end", [None, Overloaded("busy")])
-async def test_all_is_piped_in_order_into_a_sink_that_is_often_full(size: int, end: Overloaded | None) -> None:
+async def test_messages_are_piped_in_order_into_a_sink_that_is_often_full(size: int, end: Overloaded | None) -> None:
     texts = [str(number) for number in range(100)]
     bucket = Bucket(size)
     bucket.room.set()
@@ -178,13 +178,13 @@ async def test_a_full_sink_stops_the_sender_at_a_bounded_size_until_it_has_room(
         piping = asyncio.create_task(pipe_messages(call(), bucket))
         await until_still(lambda: pushing.sent)
         assert len(bucket.seen) == 10
-        assert pushing.sent < (HELD_MAX if transport == "h2" else 1000)
+        assert pushing.sent < (UNREAD_MAX if transport == "h2" else 1000)
         bucket.room.set()
         await piping
     assert len(bucket.seen) == 1000
 
 
-async def test_a_pipe_that_is_left_while_its_sink_is_full_ends_the_sender() -> None:
+async def test_a_pipe_cancelled_while_its_sink_is_full_ends_the_sender() -> None:
     pushing = Pushing([LARGE] * 1000)
     async with calling(pushing) as call:
         piping = asyncio.create_task(pipe_messages(call(), Bucket(10)))

@@ -1,4 +1,4 @@
-"""Reflection as programs ask it that know nothing of us: both versions, on both transports."""
+"""Reflection as generic clients use it: both versions, over both transports."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def read_files(reply: reflection_pb2.ServerReflectionResponse) -> dict[str, desc
 
 
 @VERSIONS
-async def test_it_lists_the_services_and_itself(version: str) -> None:
+async def test_reflection_lists_the_services_and_itself(version: str) -> None:
     (reply,) = await ask(version, Request(list_services="*", host="here"))
     assert [service.name for service in reply.list_services_response.service] == [
         "grpc.health.v1.Health",
@@ -56,7 +56,7 @@ async def test_it_lists_the_services_and_itself(version: str) -> None:
         ("google.rpc.ErrorInfo", "google/rpc/error_details.proto"),
     ],
 )
-async def test_a_symbols_file_comes_with_all_that_it_needs(version: str, symbol: str, file: str) -> None:
+async def test_the_file_of_a_symbol_comes_with_its_dependencies(version: str, symbol: str, file: str) -> None:
     (reply,) = await ask(version, Request(file_containing_symbol=symbol))
     files = read_files(reply)
     assert next(iter(files)) == file
@@ -88,7 +88,7 @@ async def test_extensions_are_found_by_number() -> None:
     assert list(numbers.all_extension_numbers_response.extension_number) == [50001]
 
 
-async def test_what_is_not_there_is_not_found_and_the_stream_goes_on() -> None:
+async def test_a_missing_symbol_is_not_found_and_the_stream_continues() -> None:
     replies = await ask(
         "v1",
         Request(file_containing_symbol="headrace.v1.Nothing"),

@@ -1,4 +1,4 @@
-"""What every server shows Prometheus: RPCs, open streams, the loop's lag, and the tenants that may be named."""
+"""Metrics of every server: RPCs, open streams, the lag of the event loop, and the tenants that may be named."""
 
 import asyncio
 import time
@@ -20,43 +20,43 @@ from tests.support.timing import within
 METHOD = "/headrace.v1.LlmService/CountTokens"
 
 
-def value(name: str, **labels: str) -> float:
+def read_metric(name: str, **labels: str) -> float:
     return REGISTRY.get_sample_value(name, labels) or 0.0
 
 
 async def test_an_rpc_is_counted_with_its_code() -> None:
-    before = value("headrace_rpc_duration_seconds_count", method=METHOD, code="NOT_FOUND")
+    before = read_metric("headrace_rpc_duration_seconds_count", method=METHOD, code="NOT_FOUND")
     async with serving_script([NotFound("no")]) as suite:
         with pytest.raises(grpc.aio.AioRpcError):
             await suite.stub.CountTokens(COUNT)
         async with within(1):
-            while value("headrace_rpc_duration_seconds_count", method=METHOD, code="NOT_FOUND") == before:
+            while read_metric("headrace_rpc_duration_seconds_count", method=METHOD, code="NOT_FOUND") == before:
                 await asyncio.sleep(0.005)
 
 
 async def test_streams_are_counted_while_they_are_open() -> None:
-    before = value("headrace_rpc_open_streams")
+    before = read_metric("headrace_rpc_open_streams")
     async with serving_script(["a", SILENCE_S]) as suite:
         async with reading(suite.stub.StreamChat(REQUEST)) as deltas:
             await anext(deltas)
-            assert value("headrace_rpc_open_streams") == before + 1
+            assert read_metric("headrace_rpc_open_streams") == before + 1
         await suite.wait_closed()
         async with within(1):
-            while value("headrace_rpc_open_streams") != before:
+            while read_metric("headrace_rpc_open_streams") != before:
                 await asyncio.sleep(0.005)
 
 
-async def test_what_holds_the_loop_up_is_seen() -> None:
-    before = value("headrace_event_loop_lag_seconds_sum")
+async def test_a_blocked_event_loop_is_measured() -> None:
+    before = read_metric("headrace_event_loop_lag_seconds_sum")
     async with measuring_loop_lag(interval_s=0.01):
         await asyncio.sleep(0.02)
         time.sleep(0.1)  # noqa: ASYNC251 - this is what is measured
         await asyncio.sleep(0.02)
-    assert value("headrace_event_loop_lag_seconds_sum") - before >= 0.08
+    assert read_metric("headrace_event_loop_lag_seconds_sum") - before >= 0.08
 
 
 class LoadedClock:
-    """The thread's CPU time passes in a set ratio to the time of all."""
+    """A clock whose CPU time of the thread passes at a set ratio to real time."""
 
     def __init__(self) -> None:
         self.ratio, self.skipped_s = 0.0, 0.0
@@ -76,11 +76,11 @@ class LoadedClock:
 
 async def wait_for_load(ratio: float) -> None:
     async with within(5):
-        while value("headrace_event_loop_busy_ratio") != pytest.approx(ratio, abs=0.004):
+        while read_metric("headrace_event_loop_busy_ratio") != pytest.approx(ratio, abs=0.004):
             await asyncio.sleep(0.005)
 
 
-async def test_a_used_up_core_is_measured_and_reported_once_in_a_while(logged: Logged) -> None:
+async def test_a_busy_core_is_measured_and_reported_once_in_a_while(logged: Logged) -> None:
     clock = LoadedClock()
     CLOCK.set(clock)
     async with measuring_loop_load(interval_s=0.01):
@@ -98,7 +98,7 @@ async def test_a_used_up_core_is_measured_and_reported_once_in_a_while(logged: L
     assert "--replicas or --split" in line["problem"]
 
 
-def test_so_many_tenants_are_named_and_the_others_are_one() -> None:
+def test_only_a_limited_number_of_tenants_is_named() -> None:
     named = set[str]()
     for number in range(identity.TENANTS_MAX + 10):
         with acting_as(Identity(f"tenant-{number}", "u")):

@@ -1,4 +1,4 @@
-"""Servers come, serve, drain and go. The scripted gateway stands in for a service."""
+"""Servers start, serve, drain and stop. The scripted gateway acts as a service."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.support.timing import within
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
-async def test_each_address_is_served_and_told_with_its_port(tmp_path: Path) -> None:
+async def test_each_address_is_served_and_reported_with_its_port(tmp_path: Path) -> None:
     async with serving_script(["a"], listen=f"127.0.0.1:0, unix:{tmp_path}/s,127.0.0.1:0") as suite:
         first, second, third = suite.running.addresses
         assert second == f"unix:{tmp_path}/s"
@@ -51,7 +51,7 @@ async def test_each_address_is_served_and_told_with_its_port(tmp_path: Path) -> 
 
 @dataclass(slots=True)
 class Server:
-    """A server whose end the test decides, and a caller that outlives it."""
+    """A server that the test stops, and a caller that outlives it."""
 
     llm: ScriptedLlm
     stub: llm_pb2_grpc.LlmServiceAsyncStub
@@ -86,52 +86,54 @@ async def server(
 
 @pytest.mark.parametrize("drain_s", [0, 0.2])
 @pytest.mark.parametrize("steps", [["a", SILENCE_S], itertools.repeat("x" * 100_000)], ids=["silent", "flood"])
-async def test_a_stream_that_does_not_end_is_cut_when_its_time_is_up(drain_s: float, steps: Iterable[Step]) -> None:
+async def test_a_stream_that_does_not_end_is_cut_when_the_drain_time_is_over(
+    drain_s: float, steps: Iterable[Step]
+) -> None:
     clock = asyncio.get_running_loop().time
-    async with server(steps, drain_s=drain_s) as one:
-        answer = asyncio.create_task(read(one.stub.StreamChat(REQUEST), []))
-        await one.llm.opened.wait()
-        one.stop()
+    async with server(steps, drain_s=drain_s) as running_server:
+        answer = asyncio.create_task(read(running_server.stub.StreamChat(REQUEST), []))
+        await running_server.llm.opened.wait()
+        running_server.stop()
         started = clock()
         async with within(drain_s + 0.5):
             with pytest.raises(ProviderUnavailable):
                 await answer
-            await one.stopped
+            await running_server.stopped
         assert clock() - started >= drain_s
-        assert one.llm.closed_in is one.llm.opened_in
+        assert running_server.llm.closed_in is running_server.llm.opened_in
 
 
-async def test_while_it_drains_it_is_not_ready_and_still_answers_and_afterwards_it_does_not() -> None:
+async def test_a_draining_server_is_not_ready_but_answers_until_it_stops() -> None:
     draining, go_on = asyncio.Event(), asyncio.Event()
 
     async def drain() -> None:
         draining.set()
         await go_on.wait()
 
-    async with server([], drain=drain) as one:
-        watch = one.health.Watch(health_pb2.HealthCheckRequest(service=NAME))
+    async with server([], drain=drain) as running_server:
+        watch = running_server.health.Watch(health_pb2.HealthCheckRequest(service=NAME))
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
-        one.stop()
+        running_server.stop()
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         await draining.wait()
-        await one.stub.CountTokens(COUNT)
+        await running_server.stub.CountTokens(COUNT)
         go_on.set()
-        await one.stopped
+        await running_server.stopped
         with pytest.raises(ProviderUnavailable), rpc_errors():
-            await one.stub.CountTokens(COUNT)
+            await running_server.stub.CountTokens(COUNT)
 
 
-async def test_a_failing_drain_stops_the_server_all_the_same() -> None:
+async def test_a_failing_drain_still_stops_the_server() -> None:
     async def drain() -> None:
         raise ZeroDivisionError
 
     async def stop_it() -> None:
-        async with server([SILENCE_S], drain=drain) as one:
-            call = one.stub.StreamChat(REQUEST)
-            await one.llm.opened.wait()
-            one.stop()
+        async with server([SILENCE_S], drain=drain) as running_server:
+            call = running_server.stub.StreamChat(REQUEST)
+            await running_server.llm.opened.wait()
+            running_server.stop()
             assert await call.code() is grpc.StatusCode.UNAVAILABLE
-            assert one.llm.closed.is_set()
+            assert running_server.llm.closed.is_set()
 
     with pytest.raises(ExceptionGroup) as caught:
         await stop_it()
@@ -139,7 +141,7 @@ async def test_a_failing_drain_stops_the_server_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "unix:{folder}/socket"])
-async def test_a_second_server_does_not_share_or_take_an_address(listen: str, tmp_path: Path) -> None:
+async def test_a_second_server_cannot_share_or_take_an_address(listen: str, tmp_path: Path) -> None:
     async with serving_script(["a"], listen=listen.format(folder=tmp_path)) as first:
         address = first.running.addresses[0]
         with pytest.raises(OSError, match=f"cannot listen on {address}"):
@@ -148,7 +150,7 @@ async def test_a_second_server_does_not_share_or_take_an_address(listen: str, tm
         assert (await first.stub.CountTokens(COUNT)).tokens == 1
 
 
-async def test_the_socket_file_of_a_dead_process_is_no_obstacle(tmp_path: Path) -> None:
+async def test_the_socket_file_of_a_dead_process_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "socket"))
         dead.listen()
@@ -156,7 +158,7 @@ async def test_the_socket_file_of_a_dead_process_is_no_obstacle(tmp_path: Path) 
         assert (await suite.stub.CountTokens(COUNT)).tokens == 1
 
 
-async def test_a_message_over_the_limit_is_refused_and_the_next_one_served() -> None:
+async def test_a_message_over_the_limit_is_refused_and_the_next_one_is_served() -> None:
     llm = ScriptedLlm(["a"])  # pyright: ignore[reportAbstractUsage] - as above
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
     large = llm_pb2.CountTokensRequest(
@@ -172,7 +174,7 @@ async def test_a_message_over_the_limit_is_refused_and_the_next_one_served() -> 
         assert (await stub.CountTokens(COUNT)).tokens == 1
 
 
-async def test_between_services_a_large_message_passes_both_ways() -> None:
+async def test_large_messages_between_services_are_transferred_both_ways() -> None:
     text = "x" * (8 * 1024 * 1024)
     request = llm_pb2.ChatRequest(
         provider_key="p", model="m", messages=[llm_pb2.Message(role="user", content=[llm_pb2.ContentPart(text=text)])]
@@ -181,7 +183,7 @@ async def test_between_services_a_large_message_passes_both_ways() -> None:
         assert (await anext(deltas)).content == text
 
 
-async def test_a_proxy_for_the_machine_is_none_for_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_setting_of_the_machine_does_not_apply_to_services(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     async with serving_script(["a"]) as suite:
         assert (await suite.stub.CountTokens(COUNT, timeout=20)).tokens == 1

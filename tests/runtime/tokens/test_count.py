@@ -1,4 +1,4 @@
-"""Token counts, held against plain tiktoken with our vocabularies in the cache it looks into before the network."""
+"""Token counts, compared with plain tiktoken, whose cache holds our vocabularies."""
 
 import gzip
 import hashlib
@@ -20,10 +20,10 @@ from services.runtime.tokens.count import PIECE_CHARS_MAX, EncodingName, count_m
 ROOT = Path(__file__).parents[3]
 NAMES: tuple[EncodingName, ...] = get_args(EncodingName)
 URL = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
-"""What tiktoken would download; the cache knows files by the hash of it."""
+"""The address tiktoken would download from; the cache names files by its hash."""
 
 CUT_TOKENS_MAX = 2
-"""What a cut inside a run may add or save."""
+"""How many tokens a cut inside a run of characters may add or save."""
 
 CORPUS = [
     "",
@@ -45,7 +45,7 @@ ALL = "\n".join(CORPUS)
 
 @pytest.fixture
 def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[EncodingName, tiktoken.Encoding]:
-    """tiktoken as it comes; it too checks the hash of what it loads."""
+    """Plain tiktoken; it also checks the hash of what it loads."""
     for name in NAMES:
         packed = (ROOT / "services" / "runtime" / "tokens" / "vocabularies" / f"{name}.tiktoken.gz").read_bytes()
         (tmp_path / hashlib.sha1(URL.format(name).encode()).hexdigest()).write_bytes(gzip.decompress(packed))
@@ -53,24 +53,24 @@ def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[EncodingName,
     return {name: tiktoken.get_encoding(name) for name in NAMES}
 
 
-def plainly(encoding: tiktoken.Encoding, text: str) -> int:
+def count_with_tiktoken(encoding: tiktoken.Encoding, text: str) -> int:
     return len(encoding.encode_ordinary(text))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_counts_are_tiktokens_own(name: EncodingName, plain: dict[EncodingName, tiktoken.Encoding]) -> None:
+def test_counts_equal_those_of_tiktoken(name: EncodingName, plain: dict[EncodingName, tiktoken.Encoding]) -> None:
     for text in (*CORPUS, ALL, "lone \ud83d surrogate"):
-        assert count_text(text, name) == plainly(plain[name], text), text[:40]
+        assert count_text(text, name) == count_with_tiktoken(plain[name], text), text[:40]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_long_text_with_places_to_cut_is_counted_exactly(
+def test_long_text_with_cut_points_is_counted_exactly(
     name: EncodingName, plain: dict[EncodingName, tiktoken.Encoding]
 ) -> None:
     sources = "".join(path.read_text() for path in sorted((ROOT / "services").rglob("*.py")))[:300_000]
     for text in (ALL * 200, CORPUS[2] * 2_000, CORPUS[9] * 1_500, sources):
         assert len(text) > 5 * PIECE_CHARS_MAX
-        assert count_text(text, name) == plainly(plain[name], text), text[:40]
+        assert count_text(text, name) == count_with_tiktoken(plain[name], text), text[:40]
 
 
 ALPHABETS = ["aB", "水车。", "\u0301a", " \n", "\r\n", "/.", "1", "ab1 ", "'s", "👩‍", "A ,", "x'S9_-\t"]
@@ -80,10 +80,12 @@ ALPHABETS = ["aB", "水车。", "\u0301a", " \n", "\r\n", "/.", "1", "ab1 ", "'s
     st.sampled_from(NAMES),
     st.lists(st.tuples(st.sampled_from(ALPHABETS), st.integers(1, 30_000), st.integers(1, 7)), min_size=1, max_size=4),
 )
-def test_a_cut_in_a_run_is_worth_two_tokens_at_most(name: EncodingName, runs: list[tuple[str, int, int]]) -> None:
+def test_a_cut_inside_a_run_changes_the_count_by_two_tokens_at_most(
+    name: EncodingName, runs: list[tuple[str, int, int]]
+) -> None:
     text = "".join((alphabet * length)[::step] for alphabet, length, step in runs)[:60_000]
     cuts = len(text) // (PIECE_CHARS_MAX // 2)
-    whole = plainly(count.encoding(name), text)
+    whole = count_with_tiktoken(count.encoding(name), text)
     assert abs(count_text(text, name) - whole) <= CUT_TOKENS_MAX * cuts
 
 
@@ -98,21 +100,23 @@ ANY_TEXT = st.text(max_size=40) | st.text("aZſ's7 \n\t.水\u0301/", max_size=20
 
 @given(st.sampled_from(NAMES), ANY_TEXT, st.sampled_from("a水7ßſZ"), ANY_TEXT)
 @example("o200k_base", "do", "n", "t")  # one token with its apostrophe, and so no place to cut
-def test_a_cut_where_the_encodings_cut_changes_nothing(name: EncodingName, left: str, last: str, right: str) -> None:
+def test_a_cut_where_the_encodings_split_changes_nothing(name: EncodingName, left: str, last: str, right: str) -> None:
     bpe = count.encoding(name)
     for first in list_next_characters():
         whole = left + last + first + right
-        assert plainly(bpe, left + last) + plainly(bpe, first + right) == plainly(bpe, whole), whole
+        assert count_with_tiktoken(bpe, left + last) + count_with_tiktoken(bpe, first + right) == count_with_tiktoken(
+            bpe, whole
+        ), whole
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("unit", ["a", " ", "\n", "水", "\u0301", "/", "QmFzZTY0"])
-def test_a_megabyte_without_a_place_to_cut_is_counted(name: EncodingName, unit: str) -> None:
+def test_a_megabyte_without_a_cut_point_is_counted(name: EncodingName, unit: str) -> None:
     count = count_text((unit * 1_000_000)[:1_000_000], name)
     assert 0 < count <= 1_000_000 + 200
 
 
-def test_what_tiktoken_gets_is_bounded_and_complete() -> None:
+def test_pieces_for_tiktoken_are_bounded_and_complete() -> None:
     for text in ("x" * 100_000, ALL * 200, " " * 100_001, ("水" * 20_000 + "。") * 5):
         pieces = list(count.pieces(text))
         assert "".join(pieces) == text
@@ -148,17 +152,17 @@ def test_a_request_costs_two_more_than_its_messages_and_its_tools() -> None:
     assert count_request([message], [tool, tool], "o200k_base") == 2 + 8 + 12 + 2 * (7 + texts)
 
 
-def test_a_damaged_vocabulary_is_refused() -> None:
+def test_a_damaged_vocabulary_is_rejected() -> None:
     with pytest.raises(ValueError, match="SHA-256"):
         count.parse_vocabulary(b"IQ== 0\n", "0" * 64)
 
 
-def test_nothing_of_the_network_is_imported_and_nothing_loaded_early() -> None:
+def test_no_network_library_is_imported_and_no_vocabulary_loaded_early() -> None:
     program = (
         "import sys; from services.runtime.tokens.count import count_text\n"
         "from services.runtime.tokens.count import is_loaded\n"
         "assert not is_loaded('o200k_base'); count_text('x', 'o200k_base'); assert is_loaded('o200k_base')\n"
         "assert not is_loaded('cl100k_base'); print(sorted({'requests', 'urllib3', 'regex'} & set(sys.modules)))\n"
     )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert ran.stdout == "[]\n"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == "[]\n"

@@ -1,4 +1,4 @@
-"""What pictures, sounds and files cost, as far as it can be known without the model."""
+"""Token costs of images, sounds and files, as far as they are known without the model."""
 
 import base64
 import struct
@@ -45,8 +45,8 @@ def test_sizes_are_read_from_the_first_bytes(image: bytes) -> None:
 
 
 @given(st.sampled_from([b"", *(image[:20] for image in IMAGES.values())]), st.binary(max_size=200))
-def test_no_bytes_at_all_make_it_fail(start: bytes, rest: bytes) -> None:
-    size = image_size(start + rest)
+def test_any_bytes_can_be_measured_without_an_error(start: bytes, data: bytes) -> None:
+    size = image_size(start + data)
     assert size is None or min(size) > 0
 
 
@@ -63,7 +63,7 @@ def test_no_bytes_at_all_make_it_fail(start: bytes, rest: bytes) -> None:
         ((2048, 768), 8),
     ],
 )
-def test_tiles_cover_what_is_left_after_shrinking(size: tuple[int, int], expected: int) -> None:
+def test_tiles_cover_the_shrunk_image(size: tuple[int, int], expected: int) -> None:
     assert tiles(*size) == expected
 
 
@@ -102,7 +102,7 @@ def test_a_sound_costs_by_its_length_and_a_document_by_its_pages(part: ContentPa
     assert count_media(part) == expected
 
 
-def test_a_messages_tokens_include_them() -> None:
+def test_the_tokens_of_a_message_include_its_media() -> None:
     sound = ContentPart(audio=AudioPart(data=bytes(160_000), mime_type="audio/mpeg"))
     empty, full = Message(role="user"), Message(role="user", content=[sound])
     assert count_message(full, "o200k_base") - count_message(empty, "o200k_base") == 101

@@ -1,4 +1,4 @@
-"""The built-in facts about models."""
+"""Built-in facts about models."""
 
 import tomllib
 from pathlib import Path
@@ -37,7 +37,7 @@ from services.runtime.tokens.model_table import UNKNOWN, facts, known_facts
         ("anthropic/claude-sonnet-4-5", 200_000, None),
     ],
 )
-def test_the_longest_name_that_fits_answers(model: str, window: int, encoding: str | None) -> None:
+def test_the_longest_matching_name_is_used(model: str, window: int, encoding: str | None) -> None:
     known = known_facts(model)
     assert known is not None
     assert (known.context_window, known.encoding) == (window, encoding)
@@ -55,7 +55,7 @@ def test_an_unknown_model_gets_a_small_window_and_one_warning() -> None:
     assert known_facts("my-own-model") is None
 
 
-def test_every_row_has_its_source_and_words_that_the_provider_file_has() -> None:
+def test_every_row_has_a_source_and_only_words_of_the_provider_file() -> None:
     path = Path(__file__).parents[3] / "services/runtime/tokens/models.toml"
     vendors = tomllib.loads(path.read_text())["vendor"]
     assert len(vendors) >= 10

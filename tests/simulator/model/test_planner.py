@@ -1,4 +1,4 @@
-"""The simulated planner and delegator: what questions become, and what is made of results."""
+"""The simulated planner and delegator: the calls it makes for a question, and the answers it writes from results."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ ID = "0a1b2c3d"
 
 
 def find_steps(text: str, *tools: str, run_up: tuple[str, ...] = ()) -> list[Any]:
-    """The steps of the answer to a question with these tools."""
+    """Return the steps of the answer to a question with these tools."""
     offered = {tool: frozenset[str]() for tool in tools}
     dialogue = (*(SaidText("user", text) for text in run_up), SaidText("user", text))
     return list(build_reply(make_request(text, offered, dialogue=dialogue)).steps)
@@ -53,7 +53,7 @@ LEFT = f"- {ID}: bake\n- ffffffff: eat"
         ),
     ],
 )
-def test_a_plan_tool_is_called_where_its_prompt_asks_for_it(text: str, tool: str, arguments: dict[str, Any]) -> None:
+def test_a_plan_tool_is_called_if_its_prompt_asks_for_it(text: str, tool: str, arguments: dict[str, Any]) -> None:
     (call,) = find_steps(text, tool)
     assert isinstance(call, ToolCall)
     assert (call.tool_call, json.loads("".join(call.arguments))) == (tool, arguments)
@@ -67,15 +67,15 @@ def test_a_task_is_worked_on_alone_and_the_summary_has_its_result() -> None:
     (answer,) = find_steps(prompt("summary"), "_plan_add_tasks_", run_up=(report, back))
     assert isinstance(answer, Content)
     assert "".join(answer.content).endswith("**bake bread**\n\nfresh bread\n\n**bake bread**\n\nmore\n\nbread")
-    (done,) = find_steps(prompt("plan_feedback"), "_plan_add_tasks_")
-    assert isinstance(done, Content)
+    (feedback_answer,) = find_steps(prompt("plan_feedback"), "_plan_add_tasks_")
+    assert isinstance(feedback_answer, Content)
 
 
 PLANNER = {"_plan_add_tasks_": frozenset[str]()}
 TRIP = ["See what the weather in Rome is", "Search for sights in Rome", "Say what to pack for Rome"]
 
 
-def test_a_draft_is_thought_over_and_the_plan_takes_it_over() -> None:
+def test_a_draft_is_reasoned_about_and_becomes_the_plan() -> None:
     question = "Plan a weekend in Rome"
     reasoning, draft = build_reply(make_request(question, PLANNER, may_call=False)).steps
     assert isinstance(reasoning, Reasoning)
@@ -89,7 +89,7 @@ def test_a_draft_is_thought_over_and_the_plan_takes_it_over() -> None:
     assert [task["description"] for task in json.loads("".join(call.arguments))["tasks"]] == TRIP
 
 
-def test_a_summary_has_nothing_of_an_earlier_plan_and_hears_what_was_said_meanwhile() -> None:
+def test_a_summary_contains_nothing_of_an_earlier_plan() -> None:
     dialogue = (
         SaidText("user", prompt("task_report", status="completed", result="old")),
         SaidText("assistant", "Here is what came of it: …"),
@@ -109,7 +109,7 @@ def test_a_summary_has_nothing_of_an_earlier_plan_and_hears_what_was_said_meanwh
         ("fine", "not known yet"),
     ],
 )
-def test_what_to_pack_depends_on_the_weather_that_a_task_has_seen(weather: str, packed: str) -> None:
+def test_the_packing_list_depends_on_the_weather_in_a_tasks_report(weather: str, packed: str) -> None:
     dialogue = (SaidText("user", prompt("task_report", status="completed", result=weather)),)
     _, answer = build_reply(make_request(prompt("task_work", task_description=TRIP[2]), dialogue=dialogue)).steps
     assert isinstance(answer, Content)
@@ -135,20 +135,22 @@ def list_calls(text: str, description: str = DESCRIPTION) -> list[dict[str, Any]
         ("Hello", []),
     ],
 )
-def test_each_part_of_a_question_has_a_call_of_its_own(question: str, parts: list[str]) -> None:
+def test_each_part_of_a_question_becomes_a_call(question: str, parts: list[str]) -> None:
     assert list_calls(question) == [{"agentKey": "scout", "task": f"Read up on {part}"} for part in parts]
 
 
-def test_an_agent_is_named_only_when_the_tool_names_one() -> None:
+def test_an_agent_is_named_only_if_the_tool_names_one() -> None:
     assert list_calls("Research sand", "Give a task.") == [{"task": "Read up on sand"}]
     assert list_calls("Ask clerk to write: a; b")[1] == {"agentKey": "clerk", "task": "write b"}
 
 
 def test_results_of_parts_are_compared_by_their_figures() -> None:
-    said = [f"There are {count} reports about {part}, the first of them from {year}. X." for part, count, year in PARTS]
-    results = [ToolResult("call_subagent", json.dumps({"ok": True, "result": text})) for text in said]
+    texts = [
+        f"There are {count} reports about {part}, the first of them from {year}. X." for part, count, year in PARTS
+    ]
+    results = [ToolResult("call_subagent", json.dumps({"ok": True, "result": text})) for text in texts]
     first, second, comparison = describe_results(results).split("\n\n")
-    assert [first, second] == said
+    assert [first, second] == texts
     assert comparison.startswith("Compared: most reports are about wind (30), and the oldest about tides (1951).")
 
 
@@ -156,7 +158,7 @@ PARTS = (("tides", 20, 1951), ("wind", 30, 1960))
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "expected"),
     [
         ("sea_weather", '{"waves_m": 0.5, "water_c": 17}', "sea_weather says: waves_m 0.5, water_c 17"),
         ("mock_city_weather", "no such city", "mock_city_weather says: no such city"),
@@ -165,5 +167,5 @@ PARTS = (("tides", 20, 1951), ("wind", 30, 1960))
         ("_bash_", "hello\n", "The command printed:\n\n```\nhello\n```"),
     ],
 )
-def test_a_result_of_another_form_is_repeated(name: str, content: str, said: str) -> None:
-    assert describe_results([ToolResult(name, content)]) == said
+def test_a_result_of_an_unknown_form_is_repeated(name: str, content: str, expected: str) -> None:
+    assert describe_results([ToolResult(name, content)]) == expected

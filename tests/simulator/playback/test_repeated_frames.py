@@ -1,4 +1,4 @@
-"""Load: one delta over and over, which the simulator writes past the machinery that other answers go through."""
+"""Load: one delta repeated many times, which the simulator writes without the machinery of other answers."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -26,8 +26,8 @@ def rules(times: int, pace_ms: float, **rule: Any) -> list[dict[str, Any]]:
     ]
 
 
-async def openai_texts(http: aiohttp.ClientSession, sim: Simulator) -> list[str]:
-    """The texts of the answer, empty ones left out; the answer is whole, and its usage has counted them."""
+async def read_openai_texts(http: aiohttp.ClientSession, sim: Simulator) -> list[str]:
+    """Return the non-empty texts of the answer, after checking that it is complete and its usage counts them."""
     body = {"model": "m", "stream": True, "stream_options": {"include_usage": True}, "messages": MESSAGES}
     async with http.post(f"{sim.base_url}/chat/completions", json=body) as response:
         frames = [frame.data for frame in SseReader().feed(await response.read())]
@@ -41,9 +41,11 @@ async def openai_texts(http: aiohttp.ClientSession, sim: Simulator) -> list[str]
 
 @pytest.mark.parametrize("pace_ms", [0, 2])
 @pytest.mark.parametrize("times", [1, 2, 200])
-async def test_each_repetition_is_a_delta_in_its_place(http: aiohttp.ClientSession, times: int, pace_ms: float) -> None:
+async def test_each_repetition_is_a_separate_delta_in_its_place(
+    http: aiohttp.ClientSession, times: int, pace_ms: float
+) -> None:
     async with simulator(rules(times, pace_ms)) as sim:
-        assert await openai_texts(http, sim) == ["<", *["ab"] * times, ">"]
+        assert await read_openai_texts(http, sim) == ["<", *["ab"] * times, ">"]
 
 
 async def test_an_anthropic_answer_repeats_inside_its_block(http: aiohttp.ClientSession) -> None:
@@ -55,28 +57,28 @@ async def test_an_anthropic_answer_repeats_inside_its_block(http: aiohttp.Client
     assert events[-2]["usage"]["output_tokens"] == 102
 
 
-async def test_the_first_delta_takes_the_headers_along(http: aiohttp.ClientSession) -> None:
+async def test_the_first_delta_is_sent_with_the_headers(http: aiohttp.ClientSession) -> None:
     async with simulator([{"steps": [{"repeat": "ab", "times": 3}], "opening": False, "paceMs": 1}]) as sim:
-        assert await openai_texts(http, sim) == ["ab"] * 3
+        assert await read_openai_texts(http, sim) == ["ab"] * 3
 
 
-async def test_what_is_not_streamed_or_written_byte_by_byte_is_spelled_out(http: aiohttp.ClientSession) -> None:
+async def test_an_answer_not_streamed_or_written_byte_by_byte_is_written_out(http: aiohttp.ClientSession) -> None:
     async with simulator(rules(3, 1, oneByteWrites=True)) as sim:
-        assert await openai_texts(http, sim) == ["<", "ab", "ab", "ab", ">"]
+        assert await read_openai_texts(http, sim) == ["<", "ab", "ab", "ab", ">"]
         async with http.post(f"{sim.base_url}/chat/completions", json={"model": "m", "messages": MESSAGES}) as response:
             whole = await response.json()
     assert whole["choices"][0]["message"]["content"] == "<ababab>"
 
 
-async def test_the_pace_is_kept(http: aiohttp.ClientSession) -> None:
+async def test_the_pace_of_repeated_frames_is_kept(http: aiohttp.ClientSession) -> None:
     async with simulator(rules(50, 4)) as sim:
         started_s = asyncio.get_running_loop().time()
-        await openai_texts(http, sim)
+        await read_openai_texts(http, sim)
         assert asyncio.get_running_loop().time() - started_s > 50 * 0.004
 
 
 @pytest.mark.parametrize("pace_ms", [0, 1])
-async def test_a_reader_that_leaves_ends_it(http: aiohttp.ClientSession, pace_ms: float) -> None:
+async def test_a_reader_that_leaves_ends_the_repetition(http: aiohttp.ClientSession, pace_ms: float) -> None:
     async with simulator(rules(1_000_000, pace_ms)) as sim:
         body = {"model": "m", "stream": True, "messages": MESSAGES}
         async with http.post(f"{sim.base_url}/chat/completions", json=body) as response:
@@ -85,8 +87,8 @@ async def test_a_reader_that_leaves_ends_it(http: aiohttp.ClientSession, pace_ms
         assert sim.requests[0].closed_by_client
 
 
-async def test_a_reader_that_stops_reading_is_waited_for(http: aiohttp.ClientSession) -> None:
-    """Sockets hold some of these 40 MB; most of it must be written after the reader went on, at its pace."""
+async def test_the_simulator_waits_for_a_reader_that_stops_reading(http: aiohttp.ClientSession) -> None:
+    """Sockets hold some of these 40 MB; most of it must be written after the reader has resumed, at its pace."""
     script = [{"steps": [{"repeat": "x" * 1_000_000, "times": 40}], "paceMs": 10}]
     async with simulator(script) as sim:
         body = {"model": "m", "stream": True, "messages": MESSAGES}

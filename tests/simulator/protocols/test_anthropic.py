@@ -1,4 +1,4 @@
-"""The messages API of the simulator: what it refuses, and how its script plays there."""
+"""The messages API of the simulator: what it refuses, and how it plays its script."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -22,30 +22,32 @@ async def http() -> AsyncGenerator[aiohttp.ClientSession]:
         yield session
 
 
-def body(*messages: tuple[str, Any], **fields: Any) -> dict[str, Any]:
-    said = [{"role": role, "content": content} for role, content in messages] or [{"role": "user", "content": "hello"}]
-    return {"model": "sim-1", "max_tokens": 2000, "messages": said} | fields
+def make_body(*messages: tuple[str, Any], **fields: Any) -> dict[str, Any]:
+    message_list = [{"role": role, "content": content} for role, content in messages] or [
+        {"role": "user", "content": "hello"}
+    ]
+    return {"model": "sim-1", "max_tokens": 2000, "messages": message_list} | fields
 
 
-async def events(http: aiohttp.ClientSession, sim: Simulator, asked: Any) -> list[Any]:
-    reader, read = SseReader(), list[Any]()
-    async with http.post(f"{sim.base_url}/messages", json=asked | {"stream": True}) as response:
+async def read_events(http: aiohttp.ClientSession, sim: Simulator, request_body: Any) -> list[Any]:
+    reader, received = SseReader(), list[Any]()
+    async with http.post(f"{sim.base_url}/messages", json=request_body | {"stream": True}) as response:
         assert response.status == 200, await response.text()
         async for chunk in response.content.iter_any():
             for frame in reader.feed(chunk):
                 data = orjson.loads(frame.data)
                 assert frame.event == data["type"]
-                read.append(data)
-    return read
+                received.append(data)
+    return received
 
 
 async def test_blocks_open_and_close_around_their_deltas(http: aiohttp.ClientSession) -> None:
     steps = [{"reasoning": ["a", "b"]}, {"content": "c"}, {"content": "d"}, {"toolCall": "f", "id": "t1"}]
     async with simulator([{"steps": steps}]) as sim:
-        read = await events(http, sim, body())
-    shown = [(event["type"], event.get("index"), event.get("delta", {}).get("type")) for event in read]
+        received = await read_events(http, sim, make_body())
+    outline = [(event["type"], event.get("index"), event.get("delta", {}).get("type")) for event in received]
     start, stop = "content_block_start", "content_block_stop"
-    assert shown == [
+    assert outline == [
         ("message_start", None, None),
         (start, 0, None),
         ("content_block_delta", 0, "thinking_delta"),
@@ -62,44 +64,50 @@ async def test_blocks_open_and_close_around_their_deltas(http: aiohttp.ClientSes
         ("message_delta", None, None),
         ("message_stop", None, None),
     ]
-    assert read[-2]["delta"]["stop_reason"] == "tool_use"
-    assert read[-2]["usage"]["output_tokens"] == 5
+    assert received[-2]["delta"]["stop_reason"] == "tool_use"
+    assert received[-2]["usage"]["output_tokens"] == 5
 
 
-async def test_the_built_in_answer_calls_the_tool_and_speaks_of_its_result(http: aiohttp.ClientSession) -> None:
+async def test_the_built_in_answer_calls_the_tool_and_reports_its_result(http: aiohttp.ClientSession) -> None:
     weather = {"name": "mock_city_weather", "input_schema": {"type": "object", "properties": {"city": {}}}}
-    asked = body(("user", "weather in New York?"), tools=[weather])
-    async with simulator() as sim, http.post(f"{sim.base_url}/messages", json=asked) as response:
+    request_body = make_body(("user", "weather in New York?"), tools=[weather])
+    async with simulator() as sim, http.post(f"{sim.base_url}/messages", json=request_body) as response:
         *thought, call = (await response.json())["content"]
         assert call["input"] == {"city": "New York"}
         result = {"type": "tool_result", "tool_use_id": call["id"], "content": [{"type": "text", "text": '{"t":21}'}]}
-        asked["messages"] += [{"role": "assistant", "content": [*thought, call]}, {"role": "user", "content": [result]}]
-        async with http.post(f"{sim.base_url}/messages", json=asked) as response:
+        request_body["messages"] += [
+            {"role": "assistant", "content": [*thought, call]},
+            {"role": "user", "content": [result]},
+        ]
+        async with http.post(f"{sim.base_url}/messages", json=request_body) as response:
             content = (await response.json())["content"]
     assert "t 21" in content[-1]["text"]
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("request_body", "message"),
     [
         ("not json", "line 1"),
-        (body(max_tokens=None), "max_tokens: Field required"),
-        (body(model=""), "model: Field required"),
-        (body(("system", "x")), "messages.0.role"),
-        (body(("user", " ")), "non-whitespace"),
-        (body(("user", [])), "non-empty content"),
-        (body(("user", "x"), ("assistant", [CALL]), ("user", "y")), "t1"),
-        (body(("user", "x"), ("assistant", [CALL])), "t1"),
-        (body(("user", [RESULT])), "unexpected `tool_use_id`"),
+        (make_body(max_tokens=None), "max_tokens: Field required"),
+        (make_body(model=""), "model: Field required"),
+        (make_body(("system", "x")), "messages.0.role"),
+        (make_body(("user", " ")), "non-whitespace"),
+        (make_body(("user", [])), "non-empty content"),
+        (make_body(("user", "x"), ("assistant", [CALL]), ("user", "y")), "t1"),
+        (make_body(("user", "x"), ("assistant", [CALL])), "t1"),
+        (make_body(("user", [RESULT])), "unexpected `tool_use_id`"),
         (
-            body(("user", "x"), ("assistant", [{"type": "thinking", "thinking": "a", "signature": "forged"}])),
+            make_body(("user", "x"), ("assistant", [{"type": "thinking", "thinking": "a", "signature": "forged"}])),
             "Invalid `signature`",
         ),
-        (body(thinking={"type": "enabled", "budget_tokens": 2000}), "must be greater than"),
-        (body(thinking={"type": "enabled", "budget_tokens": 1024}, tool_choice={"type": "any"}), "forces tool use"),
-        (body(thinking={"type": "enabled", "budget_tokens": 1024}, temperature=0.5), "temperature"),
+        (make_body(thinking={"type": "enabled", "budget_tokens": 2000}), "must be greater than"),
         (
-            body(
+            make_body(thinking={"type": "enabled", "budget_tokens": 1024}, tool_choice={"type": "any"}),
+            "forces tool use",
+        ),
+        (make_body(thinking={"type": "enabled", "budget_tokens": 1024}, temperature=0.5), "temperature"),
+        (
+            make_body(
                 ("user", "x"),
                 ("assistant", [CALL]),
                 ("user", [RESULT]),
@@ -107,16 +115,18 @@ async def test_the_built_in_answer_calls_the_tool_and_speaks_of_its_result(http:
             ),
             "Expected `thinking`",
         ),
-        (body(tools=[{"name": "f"}]), "input_schema"),
+        (make_body(tools=[{"name": "f"}]), "input_schema"),
     ],
 )
-async def test_refuses_what_anthropic_refuses(http: aiohttp.ClientSession, asked: Any, said: str) -> None:
-    data = asked if isinstance(asked, str) else orjson.dumps(asked)
+async def test_the_simulator_refuses_what_anthropic_refuses(
+    http: aiohttp.ClientSession, request_body: Any, message: str
+) -> None:
+    data = request_body if isinstance(request_body, str) else orjson.dumps(request_body)
     async with simulator() as sim, http.post(f"{sim.base_url}/messages", data=data) as response:
         assert response.status == 400
         error = (await response.json())["error"]
     assert error["type"] == "invalid_request_error"
-    assert said in error["message"]
+    assert message in error["message"]
 
 
 async def test_the_version_header_is_required() -> None:
@@ -124,23 +134,23 @@ async def test_the_version_header_is_required() -> None:
         asyncio.timeout(100),
         aiohttp.ClientSession() as http,
         simulator() as sim,
-        http.post(f"{sim.base_url}/messages", json=body()) as response,
+        http.post(f"{sim.base_url}/messages", json=make_body()) as response,
     ):
         assert response.status == 400
 
 
-async def test_a_recorded_stream_replaces_all_of_it(http: aiohttp.ClientSession) -> None:
+async def test_a_recorded_stream_replaces_the_whole_answer(http: aiohttp.ClientSession) -> None:
     raw = 'event: ping\ndata: {"type":"ping"}\n\n'
     script = [{"steps": [{"raw": raw}, {"end": True}], "opening": False}]
     async with simulator(script) as sim:
-        assert await events(http, sim, body()) == [{"type": "ping"}]
+        assert await read_events(http, sim, make_body()) == [{"type": "ping"}]
 
 
-async def test_usage_and_finish_are_said_where_the_script_has_them(http: aiohttp.ClientSession) -> None:
+async def test_usage_and_finish_are_sent_where_the_script_has_them(http: aiohttp.ClientSession) -> None:
     steps = [{"usage": {"output_tokens": 1}}, {"content": "a"}, {"finish": "length"}]
     async with simulator([{"steps": steps}]) as sim:
-        read = await events(http, sim, body())
-    deltas = [event for event in read if event["type"] == "message_delta"]
+        received = await read_events(http, sim, make_body())
+    deltas = [event for event in received if event["type"] == "message_delta"]
     assert [(delta["delta"]["stop_reason"], delta["usage"]) for delta in deltas] == [
         (None, {"output_tokens": 1}),
         ("max_tokens", {"output_tokens": 1}),

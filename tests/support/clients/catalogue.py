@@ -1,4 +1,4 @@
-"""The clients of the OpenAI adapter, and the rows that they have in docs/clients.md."""
+"""The clients of the OpenAI adapter, and their rows in docs/clients.md."""
 
 import sys
 from dataclasses import dataclass

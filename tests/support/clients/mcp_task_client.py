@@ -1,4 +1,4 @@
-"""The tasks extension for MCP's Python client, which has the place for it but not the extension itself."""
+"""The tasks extension for MCP's Python client, which supports extensions but does not include this one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -62,12 +62,12 @@ class TaskCancelledError(Exception):
 
 
 class TasksExtension(ClientExtension):
-    """Drives the tasks of a client's calls to their ends."""
+    """Polls and answers the tasks of a client's calls until they end."""
 
     identifier = TASKS
 
     def __init__(self, answer: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]] | None = None) -> None:
-        """`answer` gives the response to an elicitation's parameters."""
+        """`answer` returns the response to an elicitation's parameters."""
         self._answer = answer
         self.task_ids: list[str] = []
         self.statuses: list[str] = []
@@ -86,11 +86,17 @@ class TasksExtension(ClientExtension):
                 raise TaskCancelledError(handle.task_id)
             if task.result is not None:
                 return task.result
-            asked = {name: one for name, one in (task.input_requests or {}).items() if name not in answered}
-            if asked and self._answer is not None:
-                responses = {name: await self._answer(one["params"]) for name, one in asked.items()}
+            open_requests = {
+                name: input_request
+                for name, input_request in (task.input_requests or {}).items()
+                if name not in answered
+            }
+            if open_requests and self._answer is not None:
+                responses = {
+                    name: await self._answer(input_request["params"]) for name, input_request in open_requests.items()
+                }
                 await update_task(context.session, handle.task_id, responses)
-                answered |= asked.keys()
+                answered |= open_requests.keys()
             await asyncio.sleep(0.1)
 
 
@@ -113,7 +119,7 @@ async def begin_tasks(client: Client, name: str, message: str, count: int) -> li
 
 
 class TaskReader:
-    """Reads tasks until each is at rest, with a new client whenever one breaks, as this one does with its server."""
+    """Reads tasks until none is working, opening a new client whenever one breaks with its server."""
 
     def __init__(self, url: str, task_ids: Sequence[str]) -> None:
         self.url, self.task_ids = url, task_ids

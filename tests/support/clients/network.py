@@ -1,4 +1,4 @@
-"""A network between clients and a server that can be away: nothing gets through, and no connection says so."""
+"""A network between clients and a server that can fail silently: nothing gets through, and connections stay open."""
 
 import asyncio
 import socket
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 
 def find_free_port() -> int:
-    """Find a port for what others must know of before it listens."""
+    """Find a free port for a server whose port must be known before it listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]
 
@@ -16,7 +16,7 @@ def find_free_port() -> int:
 class Network:
     def __init__(self, target: str) -> None:
         self.url = ""
-        """Where the server is found behind the network."""
+        """The server's URL through the network."""
         self.is_away = False
         self._target = urlsplit(target)
         self._ends: set[asyncio.StreamWriter] = set()

@@ -1,4 +1,4 @@
-"""Outside clients as programs of their own, and the suite that they ask."""
+"""Third-party clients as separate programs, and the suite that they call."""
 
 import re
 import shutil
@@ -25,7 +25,7 @@ TIMEOUT_S = 1200.0
 
 
 def find_version(path: Path, before: str) -> str:
-    """Return the version that a file pins after the text `before`."""
+    """Return the version that follows the text `before` in a file."""
     match = re.search(rf"{re.escape(before)}v?([\d.]+)", path.read_text())
     assert match is not None, f"{path}: no version behind {before!r}"
     return match[1]

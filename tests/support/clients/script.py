@@ -1,4 +1,4 @@
-"""What the provider answers while clients do their exercises, and what they must have got from it."""
+"""The provider's answers during the clients' exercises, and what the clients must receive."""
 
 import json
 from pathlib import Path

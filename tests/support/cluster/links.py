@@ -1,6 +1,6 @@
-"""Links between processes of one machine that can be cut: a socket before another one, and bytes both ways.
+"""Links between processes on one machine that can be cut: a socket in front of another, with bytes carried both ways.
 
-A cut link loses nothing: what was sent waits, as TCP sends it again when a network is back. Needs no privileges.
+A cut link loses nothing: bytes wait, as TCP retransmits them when a network is back. It needs no privileges.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ CHUNK_BYTES = 65536
 
 
 class Link:
-    """One link. New connections are taken while it is cut, and go on when it is mended."""
+    """One link. It accepts new connections while it is cut, and carries them once it is restored."""
 
     def __init__(self, target: Path) -> None:
         self._target = target
@@ -73,11 +73,11 @@ class Link:
 
 @asynccontextmanager
 async def link(path: Path, target: Path) -> AsyncGenerator[Link]:
-    """A link that is reached at `path` and leads to `target`, both Unix sockets."""
-    made = Link(target)
-    server = await asyncio.start_unix_server(made.carry, path)
+    """Run a link from `path` to `target`, both Unix sockets."""
+    new_link = Link(target)
+    server = await asyncio.start_unix_server(new_link.carry, path)
     try:
-        yield made
+        yield new_link
     finally:
         server.close()
-        await made.hang_up()
+        await new_link.hang_up()

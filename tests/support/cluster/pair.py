@@ -1,4 +1,4 @@
-"""A PostgreSQL with a standby that has whatever was acknowledged: when the one dies, the other takes its place."""
+"""A PostgreSQL with a synchronous standby that takes over when the primary dies."""
 
 import shutil
 import subprocess
@@ -79,7 +79,7 @@ class Pair:
 
 @contextmanager
 def pair() -> Generator[Pair]:
-    """A primary inside the block, and a standby as soon as it is told to `follow`: nothing is committed before."""
+    """Run a primary inside the block, and a standby once `follow` is called; nothing is committed before that."""
     with running(*OPTIONS) as primary, new_folder() as folder:
         standby = Server(folder, OPTIONS)
         try:

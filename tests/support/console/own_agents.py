@@ -1,4 +1,4 @@
-"""A tenant's own agents, kept in a dictionary: what the console's editor asks."""
+"""A tenant's own agents in a dictionary, for the console's editor."""
 
 from dataclasses import dataclass, field
 
@@ -15,10 +15,12 @@ GRANTS = parse_grants(b"grants: [{tenants: ['*'], models: ['simulator/*'], tools
 @dataclass
 class OwnAgents:
     texts: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """All that were put by key, the last one in force; a text that comes again has its first number."""
+    """All definitions put, by key, the last one active; a repeated text keeps its first version number."""
 
     def check(self, definition: str) -> tuple[Definition | None, list[agent_pb2.DefinitionProblem]]:
-        agent, found = find_problems(definition.encode(), "", lambda one: find_ungranted(one, GRANTS, (), ()))
+        agent, found = find_problems(
+            definition.encode(), "", lambda agent_definition: find_ungranted(agent_definition, GRANTS, (), ())
+        )
         return agent, [make_problem(problem) for problem in found]
 
     def put(self, request: agent_pb2.PutAgentRequest) -> agent_pb2.PutAgentResponse:
@@ -27,8 +29,8 @@ class OwnAgents:
             return agent_pb2.PutAgentResponse(problems=problems)
         self._check_version(agent.key, request.expected_version)
         self.texts.setdefault(agent.key, []).append(request.definition)
-        shown = agent_pb2.Agent(key=agent.key, owner="tenant", version=self.find_version(agent.key))
-        return agent_pb2.PutAgentResponse(problems=problems, is_stored=True, agent=shown)
+        description = agent_pb2.Agent(key=agent.key, owner="tenant", version=self.find_version(agent.key))
+        return agent_pb2.PutAgentResponse(problems=problems, is_stored=True, agent=description)
 
     def delete(self, request: agent_pb2.DeleteAgentRequest) -> agent_pb2.DeleteAgentResponse:
         self._check_version(request.agent_key, request.expected_version)

@@ -25,7 +25,7 @@ class Console:
     page: Page
     suite: Suite
     problems: list[str]
-    """What the page has reported as errors; none may be left at the end."""
+    """Errors that the page has reported; none may be left at the end."""
 
     async def ask(self, message: str = "hi") -> None:
         """Type a question and send it."""
@@ -61,8 +61,8 @@ class Console:
 Opening = Callable[..., AbstractAsyncContextManager[Console]]
 
 
-def watched(page: Page) -> list[str]:
-    """What the page reports from now on: uncaught errors, and console errors such as a refusal by its policy."""
+def collect_errors(page: Page) -> list[str]:
+    """Collect the page's uncaught errors and console errors, such as refusals by its security policy."""
     problems: list[str] = []
 
     def heard(message: ConsoleMessage) -> None:
@@ -76,7 +76,7 @@ def watched(page: Page) -> list[str]:
 
 
 async def tab_to(page: Page, name: str, *, key: str = "Shift+Tab") -> None:
-    """Move the focus until it is on the control of that name, seen all the way."""
+    """Press `key` until the focus is on the control with that name, which must be visible at each step."""
     for _ in range(20):
         await page.keyboard.press(key)
         focused = page.locator(":focus")

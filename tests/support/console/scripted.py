@@ -1,4 +1,4 @@
-"""A facade whose peers are scripted, for a browser: runs of every event of the contract, chats, files, views."""
+"""A facade with scripted peers, for a browser: runs with every event type, chats, files, views."""
 
 from __future__ import annotations
 
@@ -34,7 +34,17 @@ from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.support.console.own_agents import OwnAgents
 from tests.support.contract import says
 from tests.support.facade.data import ScriptedData
-from tests.support.facade.scripted import CHAT, LIMITS, RUN, USAGE, Script, ScriptedMemory, ScriptedTools, Step, served
+from tests.support.facade.scripted import (
+    CHAT,
+    LIMITS,
+    RUN,
+    USAGE,
+    Script,
+    ScriptedMemory,
+    ScriptedTools,
+    Step,
+    make_peer_services,
+)
 
 FORKED = "33333333-3333-4333-8333-333333333333"
 
@@ -111,8 +121,8 @@ class Story:
 
     def call(self, tool_id: str, name: str, params: str, *, start: dict[str, Any] | None = None, **where: str) -> Story:
         """A tool call to the end of its arguments, which come in two pieces."""
-        begun = agent_pb2.ToolStart(tool_id=tool_id, run_id=self.run_id, tool_name=name, **(start or {}))
-        self.add(tool_start=begun, **where)
+        start_event = agent_pb2.ToolStart(tool_id=tool_id, run_id=self.run_id, tool_name=name, **(start or {}))
+        self.add(tool_start=start_event, **where)
         half = len(params) // 2
         for index, piece in enumerate((params[:half], params[half:])):
             self.add(tool_args=agent_pb2.ToolArgs(tool_id=tool_id, delta=piece, chunk_index=index), **where)
@@ -142,8 +152,8 @@ class Story:
 
     def complete(self) -> Story:
         """The end of a run that has its answer."""
-        done = agent_pb2.RunComplete(run_id=self.run_id, finish_reason="stop", usage=USAGE)
-        return self.add(run_complete=done)
+        completion = agent_pb2.RunComplete(run_id=self.run_id, finish_reason="stop", usage=USAGE)
+        return self.add(run_complete=completion)
 
     def cancelled(self) -> Story:
         """The end of a run that was stopped."""
@@ -152,7 +162,7 @@ class Story:
 
 @dataclass
 class Operator(_OperatorServicer):
-    """Runs of a tenant that end when they are stopped, and what they run on."""
+    """A tenant's runs, which end when they are stopped, and the providers and replicas they run on."""
 
     runs: list[operator_pb2.OperatorRun] = field(default_factory=list[operator_pb2.OperatorRun])
     providers: list[llm_pb2.ProviderHealth] = field(default_factory=list[llm_pb2.ProviderHealth])
@@ -190,13 +200,13 @@ class Operator(_OperatorServicer):
 
 @dataclass
 class Orchestrator(Script):
-    """The facade tests' script, and what a console asks beside it."""
+    """The facade tests' script, with the RPCs that only a console calls."""
 
     agent_name: str = "Helper"
     agents: Sequence[agent_pb2.Agent] = ()
-    """What ListAgents gives; empty: a helper and a writer."""
+    """What ListAgents returns; if empty, a helper and a writer."""
     steered_into: str = ""
-    """The run that takes what a run is told; empty: that run itself."""
+    """The run that receives a steering message; if empty, the steered run itself."""
     gates: list[gates_pb2.Gate] = field(default_factory=list[gates_pb2.Gate])
     """Of all users; those whose requester is default are the caller's own."""
     scopes: tuple[str, ...] = ("admin", "answer", "ask", "operate", "read_content")
@@ -287,14 +297,14 @@ class Orchestrator(Script):
 
     async def WatchGates(self, request: Any, context: Any) -> AsyncGenerator[gates_pb2.WatchGatesResponse]:
         self.requests.append(request)
-        told = dict[str, bytes]()
+        sent = dict[str, bytes]()
         yield gates_pb2.WatchGatesResponse(list_begin=gates_pb2.GateListBegin())
         for is_first in itertools.chain([True], itertools.repeat(False)):
             for gate in self._find_gates(request):
-                is_new = told.get(gate.gate_id) != (row := gate.SerializeToString())
-                if is_new and (gate.state == "open" or gate.gate_id in told):
+                is_new = sent.get(gate.gate_id) != (row := gate.SerializeToString())
+                if is_new and (gate.state == "open" or gate.gate_id in sent):
                     yield gates_pb2.WatchGatesResponse(gate=gate)
-                    told[gate.gate_id] = row
+                    sent[gate.gate_id] = row
             if is_first:
                 yield gates_pb2.WatchGatesResponse(list_end=gates_pb2.GateListEnd())
             await asyncio.sleep(0.02)  # tests change gates by hand
@@ -338,13 +348,13 @@ class Orchestrator(Script):
         return agent_pb2.SteerResponse(run_id=self.steered_into or request.run_id, status=status)
 
     async def GetRun(self, request: Any, context: Any) -> agent_pb2.GetRunResponse:
-        left = agent_pb2.BudgetLeft(model_calls=28, tool_calls=49, time_ms=110_000)
-        run = agent_pb2.Run(run_id=request.run_id, chat_id=CHAT, state="running", usage=USAGE, budget_left=left)
+        budget_left = agent_pb2.BudgetLeft(model_calls=28, tool_calls=49, time_ms=110_000)
+        run = agent_pb2.Run(run_id=request.run_id, chat_id=CHAT, state="running", usage=USAGE, budget_left=budget_left)
         return agent_pb2.GetRunResponse(run=run)
 
 
 class Spend(spend_pb2_grpc.SpendServiceServicer):
-    """Answers each GetUsage with `rows`, of which it makes the sum."""
+    """Answers each GetUsage with `rows` and their sum."""
 
     def __init__(self, *rows: spend_pb2.UsageRow) -> None:
         self.rows = rows
@@ -517,7 +527,7 @@ async def serving(folder: Path, *, script: Orchestrator, memory: Memory, tools: 
     async with AsyncExitStack() as stack:
         settings = ServerSettings(listen=address, drain_s=0)
         others: dict[str, Any] = {"OperatorService": script.operator, "SpendService": memory.spend}
-        services = served(script, memory, tools, DataService=script.data, **others)
+        services = make_peer_services(script, memory, tools, DataService=script.data, **others)
         await stack.enter_async_context(serving_rpcs(settings, services))
         peers = {
             name: await stack.enter_async_context(open_channel(address)) for name in ("orchestrator", "memory", "tools")
@@ -547,14 +557,14 @@ def gate(gate_id: str, **fields: Any) -> gates_pb2.Gate:
 
 
 def make_gates() -> list[gates_pb2.Gate]:
-    """An approval of one's own chat, one of a colleague's with four eyes, a question, a form."""
+    """Make an approval in the user's chat, one in a colleague's that needs a second person, a question and a form."""
     of_ada = {"chat_id": ELSEWHERE, "requester": "ada", "agent_key": "writer"}
     rule = common_pb2.Answerers(any_of=["role:boss"], not_requester=True)
-    asked = '{"question": "Which <i>one</i>?", "choices": ["red", "blue"]}'
+    question = '{"question": "Which <i>one</i>?", "choices": ["red", "blue"]}'
     return [
         gate("approval_1"),
         gate("approval_2", risk="low", tool_name="wipe", answerers=rule, **of_ada),
-        gate("q_1", kind="question", tool_name="ask_human", risk=None, reason=None, arguments=asked),
+        gate("q_1", kind="question", tool_name="ask_human", risk=None, reason=None, arguments=question),
         gate("f_1", kind="form", tool_name="order", viewport_key="order", risk=None, reason=None, arguments="{}"),
     ]
 
@@ -562,8 +572,8 @@ def make_gates() -> list[gates_pb2.Gate]:
 OTHER = "44444444-4444-4444-8444-444444444444"
 
 
-def two_runs() -> Memory:
-    """A chat of two ended runs, as history tells it: in snapshots."""
+def make_two_runs() -> Memory:
+    """Return a memory with a chat of two ended runs, as history has them, in snapshots."""
     events: list[agent_pb2.AgentDelta] = []
     for number, run_id in enumerate((RUN, OTHER), start=1):
         story = Story(f"question {number}", run_id=run_id)

@@ -1,4 +1,4 @@
-"""A2A's requests, as clients send them."""
+"""A2A requests as clients send them."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.a2a import a2a_pb2_grpc
 from services.runtime.rpc.channels import open_channel
-from tests.support.facade.scripted import Script, Suite, frames_of, suite
+from tests.support.facade.scripted import Script, Suite, read_all_frames, suite
 from tests.support.timing import within
 
 URL = "/a2a/helper"
@@ -30,24 +30,26 @@ async def post(facade: Suite, body: Any, path: str = URL, **headers: str) -> tup
 async def stream(facade: Suite, method: str, params: Any, **headers: str) -> list[Any]:
     async with within(50), facade.http.post(URL, json=rpc(method, params), headers=headers) as response:
         assert response.content_type == "text/event-stream", await response.text()
-        return [json.loads(frame.data) for frame in await frames_of(response)]
+        return [json.loads(frame.data) for frame in await read_all_frames(response)]
 
 
 @asynccontextmanager
 async def serving(folder: Path, script: Script) -> AsyncGenerator[tuple[Suite, Any]]:
-    """A facade, and a stub of its gRPC binding, found as clients find it: by the card."""
+    """Run a facade; yield it with a stub of its gRPC binding, found through the agent card as clients do."""
     async with suite(folder, script) as facade:
         async with facade.http.get("/a2a") as response:
-            interfaces = [one for card in (await response.json())["agentCards"] for one in card["supportedInterfaces"]]
-        address = next((one["url"] for one in interfaces if one["protocolBinding"] == "GRPC"), "")
+            interfaces = [
+                interface for card in (await response.json())["agentCards"] for interface in card["supportedInterfaces"]
+            ]
+        address = next((interface["url"] for interface in interfaces if interface["protocolBinding"] == "GRPC"), "")
         async with open_channel(address) as channel, within(50):
             yield facade, a2a_pb2_grpc.A2AServiceStub(channel)
 
 
 def fold(events: list[Any]) -> tuple[str, str]:
-    """The answer and the state that a stream has told."""
+    """Return the answer and the state at the end of a stream."""
     text = state = ""
-    for event in (one["result"] for one in events):
+    for event in (frame["result"] for frame in events):
         if update := event.get("artifactUpdate"):
             piece = update["artifact"]["parts"][0]["text"]
             text = text + piece if update["append"] else piece

@@ -1,4 +1,4 @@
-"""What tests of AG-UI share."""
+"""Helpers of the AG-UI tests."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ def kinds(events: list[dict[str, Any]]) -> list[str]:
 
 
 def fold(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """The texts and calls of a stream whose events come in order."""
-    said: dict[str, Any] = {}
+    """Return the texts and calls of a stream, asserting that its events are in order."""
+    contents: dict[str, Any] = {}
     is_open: set[str] = set()
     for event in events:
         key = event.get("toolCallId") or event.get("messageId", "")
@@ -17,22 +17,22 @@ def fold(events: list[dict[str, Any]]) -> dict[str, Any]:
             case "TEXT_MESSAGE_START" | "REASONING_MESSAGE_START" | "TOOL_CALL_START":
                 assert key not in is_open
                 is_open.add(key)
-                said[key] = ""
+                contents[key] = ""
             case "TEXT_MESSAGE_CONTENT" | "REASONING_MESSAGE_CONTENT" | "TOOL_CALL_ARGS":
                 assert key in is_open
-                said[key] += event["delta"]
+                contents[key] += event["delta"]
             case "TEXT_MESSAGE_END" | "REASONING_MESSAGE_END" | "TOOL_CALL_END":
                 is_open.remove(key)
             case "TOOL_CALL_RESULT":
-                said[event["messageId"]] = event["content"]
+                contents[event["messageId"]] = event["content"]
             case "MESSAGES_SNAPSHOT":
-                said = {}
+                contents = {}
                 for message in event["messages"]:
                     if message["role"] != "user":
                         calls = message.get("toolCalls")
-                        said[message["id"]] = calls[0]["function"]["arguments"] if calls else message["content"]
+                        contents[message["id"]] = calls[0]["function"]["arguments"] if calls else message["content"]
             case "RUN_FINISHED":
                 assert not is_open
             case _:
                 pass
-    return said
+    return contents

@@ -1,4 +1,4 @@
-"""What a scripted tools service says of its user's authorizations."""
+"""A scripted tools service's authorizations of its user."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,8 +20,8 @@ class ScriptedAuthorizations:
     ListAuthorizations = says(lambda self, _: tools_pb2.ListAuthorizationsResponse(authorizations=self.authorizations))
 
     async def RevokeAuthorization(self, request: Any, context: Any) -> tools_pb2.RevokeAuthorizationResponse:
-        kept = [one for one in self.authorizations if one.server != request.server]
-        if len(kept) == len(self.authorizations):
+        remaining = [authorization for authorization in self.authorizations if authorization.server != request.server]
+        if len(remaining) == len(self.authorizations):
             raise NotFound(f"you have not authorized the MCP server {request.server!r}")
-        self.authorizations = kept
+        self.authorizations = remaining
         return tools_pb2.RevokeAuthorizationResponse(revoked_at_issuer=request.server == "mail")

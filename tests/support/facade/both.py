@@ -1,4 +1,4 @@
-"""One request to both facades, and what they answer, so that it can be compared."""
+"""One request to both facades, and their answers in comparable form."""
 
 import asyncio
 import io
@@ -25,7 +25,7 @@ IN_OWN_WORDS = {"INVALID_REQUEST", "INTERNAL"}
 
 @dataclass(frozen=True)
 class Answer:
-    """What one facade said."""
+    """One facade's answer."""
 
     status: int
     headers: dict[str, str]
@@ -62,7 +62,7 @@ class Both:
     sessions: Mapping[str, aiohttp.ClientSession]
 
     async def ask(self, verb: str, path: str, body: bytes | None = None, headers: Any = ()) -> Answer:
-        """What both answer, which is the same."""
+        """Send a request to both facades, assert that their answers are equal, and return one."""
         embedded, gateway = [await self.one(http, verb, path, body, headers) for http in self.sessions.values()]
         assert gateway.comparable == embedded.comparable
         return gateway
@@ -79,7 +79,7 @@ class Both:
 
 @asynccontextmanager
 async def both(folder: Path, peer: Peer, timing: Timing = DEFAULTS) -> AsyncGenerator[Both]:
-    """Both facades, running. Nothing inside may take longer than 30 s."""
+    """Run both facades inside the block, for at most 300 s."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(300))
         address = await stack.enter_async_context(serving_peer(folder, peer))

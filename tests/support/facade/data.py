@@ -1,4 +1,4 @@
-"""DataService over the rules of memory's stores, with an erasure that is done when the test says so."""
+"""DataService with the rules of memory's stores, and an erasure that ends when the test says so."""
 
 import uuid
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""A followed chat for the faces: two runs of an agent, one after the other, and what is between them."""
+"""A followed chat for the adapters: two successive runs of an agent, with a compaction between them."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -34,13 +34,13 @@ def number(n: int, run_id: str, steps: Sequence[Step]) -> list[agent_pb2.FollowD
 
 
 def script_chat(*publish: str) -> Script:
-    """A chat of two runs that are live, and a follower of both."""
+    """Return a script of a chat with two live runs, and of a Follow stream over both."""
     runs = [agent_pb2.Run(run_id=run_id, chat_id=CHAT, agent_key="helper") for run_id in (RUN, SECOND)]
     return Script(follows=[follow_from("")], publish=publish, run=runs[0], runs=runs)
 
 
-def follow_from(cursor: str, told: Sequence[Step] = ()) -> list[agent_pb2.FollowDelta]:
-    """What Follow gives of the chat from the beginning of a cursor's run."""
-    told = told or thinking()
-    second = number(10, SECOND, told)
-    return second if cursor.startswith("10.") else [*number(1, RUN, told), COMPACTION, *second]
+def follow_from(cursor: str, steps: Sequence[Step] = ()) -> list[agent_pb2.FollowDelta]:
+    """Return what Follow sends of the chat, from the beginning of the cursor's run."""
+    steps = steps or thinking()
+    second = number(10, SECOND, steps)
+    return second if cursor.startswith("10.") else [*number(1, RUN, steps), COMPACTION, *second]

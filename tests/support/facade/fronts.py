@@ -1,4 +1,4 @@
-"""The two facades as processes or servers in front of the same peers, and what both of them answer to one request."""
+"""The two facades, as processes or servers in front of the same peers."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ DEFAULTS = Timing()
 
 
 class FrontUrl(str):
-    """A facade's URL, which knows where its metrics are."""
+    """A facade's URL, with the URL of its metrics."""
 
     metrics: str = ""
     """URL of its metrics."""
 
     @classmethod
     def of(cls, url: str, metrics_address: str) -> FrontUrl:
-        made = cls(url)
-        made.metrics = f"http://{metrics_address}/metrics"
-        return made
+        front = cls(url)
+        front.metrics = f"http://{metrics_address}/metrics"
+        return front
 
 
 Front: TypeAlias = Callable[[Mapping[str, str], Timing], AbstractAsyncContextManager[FrontUrl]]
@@ -75,14 +75,14 @@ async def embedded(addresses: Mapping[str, str], timing: Timing) -> AsyncGenerat
 async def gateway(
     addresses: Mapping[str, str], timing: Timing, env: Mapping[str, str] | None = None, **settings: str
 ) -> AsyncGenerator[FrontUrl]:
-    """deploy/gateway, a process of its own; `env` is added to our own environment. Without the setting FACADE_ADDRESS
-    an embedded facade runs behind it, in this process."""
+    """Run deploy/gateway as a process; `env` is added to our own environment. Without the setting FACADE_ADDRESS it
+    uses an embedded facade in this process."""
     if shutil.which("go") is None and not GATEWAY.exists():
         pytest.skip("Go is not installed: the gateway of deploy/gateway is NOT tested")
     if "FACADE_ADDRESS" not in settings:
         async with embedded(addresses, timing) as facade:
-            behind = settings | {"FACADE_ADDRESS": facade.removeprefix("http://")}
-            async with gateway(addresses, timing, env, **behind) as url:
+            facade_settings = settings | {"FACADE_ADDRESS": facade.removeprefix("http://")}
+            async with gateway(addresses, timing, env, **facade_settings) as url:
                 yield url
         return
     given = {f"{name}_ADDRESS": address for name, address in addresses.items()} | {

@@ -1,4 +1,4 @@
-"""Messages made from their descriptors: as full as can be, within the field rules."""
+"""Messages filled from their descriptors, as far as the field rules allow."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -25,7 +25,7 @@ NUMBERS: dict[int, Any] = {
 
 
 def fill_message(descriptor: Descriptor, text: str = TEXT, json: str = JSON) -> Any:
-    """A message with every field set; of alternatives the last one."""
+    """Return a message with every field set; of a oneof, the last field."""
     message = GetMessageClass(descriptor)()
     for field in descriptor.fields:
         values = [_value(field, text, json)] * (2 if field.is_repeated else 1)
@@ -52,10 +52,10 @@ def _value(field: FieldDescriptor, text: str, json: str) -> Any:
 
 
 def parameters(message: Message) -> str:
-    """The message as a URL's query."""
+    """Encode the message as a URL's query."""
     pairs: list[tuple[str, str]] = []
     for field, value in message.ListFields():
-        for one in value if field.is_repeated else [value]:
-            text = str(one).lower() if isinstance(one, bool) else str(one)
+        for item in value if field.is_repeated else [value]:
+            text = str(item).lower() if isinstance(item, bool) else str(item)
             pairs.append((field.json_name, text))
     return urlencode(pairs)

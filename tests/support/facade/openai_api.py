@@ -1,4 +1,4 @@
-"""The official client before a facade whose orchestrator is scripted, and runs that use the caller's functions."""
+"""The official client with a facade whose orchestrator is scripted, and runs that use the caller's functions."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -28,13 +28,13 @@ async def client(folder: Path, script: Script, timing: Timing = DEFAULTS) -> Asy
         yield openai, facade
 
 
-def a_run(state: str) -> agent_pb2.Run:
-    """The run as GetRun gives it."""
+def make_run(state: str) -> agent_pb2.Run:
+    """Return the run as GetRun does."""
     return agent_pb2.Run(run_id=RUN, chat_id=CHAT, agent_key="helper", state=state, created_at=1_700_000_000_000)
 
 
-def many_runs(count: int) -> list[agent_pb2.Run]:
-    """Runs of a chat, each a second after the one before; the n-th ends with n."""
+def make_runs(count: int) -> list[agent_pb2.Run]:
+    """Return runs of a chat, each a second after the previous one; the n-th id ends with n."""
     runs: list[agent_pb2.Run] = []
     for number in range(count):
         at = 1_700_000_000_000 + number * 1000
@@ -46,7 +46,7 @@ def many_runs(count: int) -> list[agent_pb2.Run]:
 
 
 def thinking() -> list[Step]:
-    """A run that thinks, calls a tool of its own, and answers in two blocks."""
+    """Return a run that thinks, calls an internal tool, and answers in two blocks."""
     return [
         *opening(),
         *thought(4),
@@ -58,7 +58,7 @@ def thinking() -> list[Step]:
 
 
 def thought(seq: int) -> list[Step]:
-    """A block of reasoning; three events."""
+    """Return a block of reasoning: three events."""
     return [
         delta(seq, reasoning_start=agent_pb2.ReasoningStart(reasoning_id=THOUGHT, run_id=RUN)),
         delta(seq + 1, reasoning_delta=agent_pb2.ReasoningDelta(reasoning_id=THOUGHT, delta="Hm")),
@@ -67,17 +67,17 @@ def thought(seq: int) -> list[Step]:
 
 
 def block(seq: int, content_id: str, *pieces: str) -> list[Step]:
-    """A block of content: its start, an event for each piece, its end."""
-    said = [agent_pb2.ContentDelta(content_id=content_id, delta=piece) for piece in pieces]
+    """Return a block of content: its start, an event for each piece, its end."""
+    deltas = [agent_pb2.ContentDelta(content_id=content_id, delta=piece) for piece in pieces]
     return [
         delta(seq, content_start=agent_pb2.ContentStart(content_id=content_id, run_id=RUN)),
-        *(delta(at, content_delta=piece) for at, piece in enumerate(said, start=seq + 1)),
-        delta(seq + 1 + len(said), content_end=agent_pb2.ContentEnd(content_id=content_id)),
+        *(delta(at, content_delta=piece) for at, piece in enumerate(deltas, start=seq + 1)),
+        delta(seq + 1 + len(deltas), content_end=agent_pb2.ContentEnd(content_id=content_id)),
     ]
 
 
 def own_call(seq: int) -> list[Step]:
-    """A call of the agent's own tool; four events."""
+    """Return a call of the agent's own tool: four events."""
     return [
         delta(seq, tool_start=agent_pb2.ToolStart(tool_id="x", run_id=RUN, tool_name="weather", tool_type="backend")),
         delta(seq + 1, tool_args=agent_pb2.ToolArgs(tool_id="x", delta="{}", chunk_index=0)),
@@ -90,7 +90,7 @@ OF_THE_CALLER: dict[str, Any] = {"tool_type": "frontend", "tool_api": "client", 
 
 
 def client_call(seq: int, tool_id: str) -> list[Step]:
-    """A call of the caller's function; three events, its result comes later."""
+    """Return a call of the caller's function: three events, without its result."""
     return [
         delta(seq, tool_start=agent_pb2.ToolStart(tool_id=tool_id, run_id=RUN, **OF_THE_CALLER)),
         delta(seq + 1, tool_args=agent_pb2.ToolArgs(tool_id=tool_id, delta='{"room":', chunk_index=0)),
@@ -99,7 +99,7 @@ def client_call(seq: int, tool_id: str) -> list[Step]:
 
 
 def past_call(seq: int, tool_id: str) -> Step:
-    """A call of the caller's function as it is told again, with the number of its end."""
+    """Return the snapshot of a call of the caller's function, with the seq of its end."""
     return delta(seq, tool_snapshot=agent_pb2.ToolSnapshot(tool_id=tool_id, tool_params='{"room":1}', **OF_THE_CALLER))
 
 
@@ -109,14 +109,14 @@ def result(seq: int, tool_id: str) -> Step:
 
 
 def reset(seq: int, from_seq: int, **where: str) -> Step:
-    """The model's answer broke off and is asked for again."""
+    """Return the reset of an attempt: the model's answer broke off and is retried."""
     lost = agent_pb2.AttemptReset(run_id=RUN, from_seq=from_seq, reason="PROVIDER_UNAVAILABLE")
     return delta(seq, attempt_reset=lost, **where)
 
 
-def asked_again() -> list[Step]:
-    """A run whose answer breaks off behind a thought, half a sentence, a call of the caller's function and half a call;
-    the next one is whole and the run waits.
+def make_retried_run() -> list[Step]:
+    """Return a run whose answer breaks off after a thought, half a sentence, a call of the caller's function and half a
+    call; the retry is complete, and the run waits.
     """
     return [
         *opening(),
@@ -132,6 +132,6 @@ def asked_again() -> list[Step]:
 
 
 def answer_from(seq: int, *pieces: str) -> list[Step]:
-    """The rest of a run that says `pieces`."""
-    said = block(seq, BLOCK, *pieces)
-    return [*said, complete(seq + len(said))]
+    """Return the end of a run that answers with `pieces`."""
+    steps = block(seq, BLOCK, *pieces)
+    return [*steps, complete(seq + len(steps))]

@@ -1,4 +1,4 @@
-"""A peer that serves the whole contract, answers each RPC with what a test says, and keeps what it was asked."""
+"""A peer that serves the whole contract, answers each RPC as a test says, and records its requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Peer:
     """Every service of the contract."""
 
     replies: Sequence[Message | Exception] = ()
-    """What any RPC answers: the first one of them, or all when it streams."""
+    """What every RPC answers: the first of them, or all of them if it streams."""
 
     heard: list[Any] = field(default_factory=list[Any])
 
@@ -38,14 +38,14 @@ class Peer:
 
     def _handler(self, rpc: MethodDescriptor) -> grpc.RpcMethodHandler[Any, Any]:
         kinds = GetMessageClass(rpc.input_type).FromString, GetMessageClass(rpc.output_type).SerializeToString
-        made: Any = (
+        handler: Any = (
             grpc.stream_unary_rpc_method_handler(self._answer, *kinds)  # pyright: ignore[reportArgumentType] - stubs know only sync
             if rpc.client_streaming
             else grpc.unary_stream_rpc_method_handler(self._stream, *kinds)  # pyright: ignore[reportArgumentType] - the same
             if rpc.server_streaming
             else grpc.unary_unary_rpc_method_handler(self._answer, *kinds)  # pyright: ignore[reportArgumentType] - the same
         )
-        return made
+        return handler
 
     async def _answer(self, request: Any, context: Context) -> Message:
         async for reply in self._stream(request, context):
@@ -62,7 +62,7 @@ class Peer:
 
 @asynccontextmanager
 async def serving_peer(folder: Path, peer: Peer) -> AsyncGenerator[str]:
-    """The address that `peer` answers at."""
+    """Serve `peer` inside the block and yield its address."""
     address = f"unix:{folder}/peer.sock"
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving_grpc(ServerSettings(listen=address, drain_s=0), peer.served()))

@@ -1,5 +1,5 @@
-"""API keys, schedules and webhooks of a scripted memory: the real RPCs and rules over dicts. What is sent to a webhook
-is delivered at once.
+"""API keys, schedules and webhooks of a scripted memory: the real RPCs and rules over dicts. Webhook deliveries succeed
+at once.
 """
 
 from collections.abc import Sequence
@@ -82,8 +82,8 @@ class ListedWebhooks(ListedRecords):
     async def add_delivery(self, webhook_id: str, event: OutsideEvent) -> Delivery | None:
         given: dict[str, Any] = dict(zip(EVENT_FIELDS, list_values(event), strict=True))
         sent = Delivery(webhook_id=webhook_id, tries=0, **given)
-        done = replace(sent, state=DELIVERED, tries=1, closed_at=event.occurred_at + 5, status=204)
-        self._deliveries.insert(0, done)
+        delivered = replace(sent, state=DELIVERED, tries=1, closed_at=event.occurred_at + 5, status=204)
+        self._deliveries.insert(0, delivered)
         return sent
 
     async def list_deliveries(self, query: DeliveryQuery) -> tuple[list[Delivery], None]:
@@ -118,7 +118,7 @@ def make_webhook_store() -> WebhookStore:
 
 
 def make_run_webhook_store() -> RunWebhookStore:
-    """The webhooks of runs that go on and are everybody's."""
+    """Make a store for webhooks of runs, all of which are live and accessible to everybody."""
     listed: Any = ListedWebhooks()
 
     async def find_end(run_id: str) -> OutsideEvent | None:

@@ -1,4 +1,4 @@
-"""A facade over real sockets whose peers are scripted: real gRPC servers that do what a test says."""
+"""A facade over real sockets with scripted peers: real gRPC servers that act as a test says."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -108,7 +108,7 @@ def text(seq: int, piece: str) -> agent_pb2.AgentDelta:
 
 
 def opening() -> list[Step]:
-    """The first events of a run in a new chat."""
+    """Return the first events of a run in a new chat."""
     query = agent_pb2.RequestQuery(request_id="q-1", chat_id=CHAT, role="user", message="hi")
     return [
         delta(1, request_query=query),
@@ -118,12 +118,12 @@ def opening() -> list[Step]:
 
 
 def complete(seq: int) -> agent_pb2.AgentDelta:
-    """The end of a run that has its answer."""
+    """Return the end of a successful run."""
     return delta(seq, run_complete=agent_pb2.RunComplete(run_id=RUN, finish_reason="stop", usage=USAGE))
 
 
 def answering(*pieces: str) -> list[Step]:
-    """A whole run that says `pieces`."""
+    """Return a whole run that answers with `pieces`."""
     steps = opening()
     steps.append(delta(4, content_start=agent_pb2.ContentStart(content_id=BLOCK, run_id=RUN)))
     steps += [text(5 + index, piece) for index, piece in enumerate(pieces)]
@@ -133,14 +133,14 @@ def answering(*pieces: str) -> list[Step]:
 
 @dataclass
 class Script(_AgentServicer, _GateServicer):
-    """What the orchestrator does, and what it was asked."""
+    """The scripted orchestrator: its answers, and the requests it received."""
 
     query: Sequence[Step] = ()
     attaches: list[Sequence[Step]] = field(default_factory=list[Sequence[Step]])
-    """One for each Attach; the last one again and again."""
+    """One for each Attach; the last one repeats."""
 
     run: agent_pb2.Run | None = None
-    """What GetRun gives; None: a bug of the orchestrator."""
+    """What GetRun returns; None makes it fail like a bug of the orchestrator."""
 
     runs: Sequence[agent_pb2.Run] = ()
     """The runs of each chat, the oldest first."""
@@ -353,7 +353,7 @@ class Script(_AgentServicer, _GateServicer):
 
 
 def make_window(chat_id: str, agent_key: str) -> agent_pb2.GetContextResponse:
-    """A window with a summary, from which messages have gone."""
+    """Return a window with a summary from which messages were removed."""
     rows = [
         ("system", "shown", "", 1, 900, 0, 0),
         ("tools", "shown", "", 7, 2_600, 0, 0),
@@ -388,7 +388,7 @@ def make_window(chat_id: str, agent_key: str) -> agent_pb2.GetContextResponse:
 
 
 def make_compaction() -> agent_pb2.ContextCompaction:
-    """The compaction that the window stands behind, made between runs."""
+    """Return the compaction that produced the window, made between runs."""
     return agent_pb2.ContextCompaction(
         n=41,
         trigger="auto",
@@ -569,13 +569,13 @@ class Suite:
 async def suite(
     folder: Path, script: Script | None = None, *, front: Front = embedded, timing: Timing = DEFAULTS
 ) -> AsyncGenerator[Suite]:
-    """A running facade; `folder` is for its peers' sockets. Given up after two minutes, which load does not reach."""
+    """Run a facade inside the block; `folder` is for its peers' sockets. A long timeout ends it."""
     script, memory, tools = script or Script(), ScriptedMemory(), ScriptedTools()
     address = f"unix:{folder}/peer.sock"
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(900))
         settings = ServerSettings(listen=address, drain_s=0)
-        await stack.enter_async_context(serving_rpcs(settings, served(script, memory, tools)))
+        await stack.enter_async_context(serving_rpcs(settings, make_peer_services(script, memory, tools)))
         url = await stack.enter_async_context(front(dict.fromkeys(PEERS, address), timing))
         http = await stack.enter_async_context(aiohttp.ClientSession(url))
         yield Suite(url, script, memory, tools, http)
@@ -698,14 +698,16 @@ class ScriptedOperator(operator_pb2_grpc.OperatorServiceServicer):
         return limits_pb2.GetLimitsResponse(limits=LIMITS, missing=["tools"])
 
     async def ListReplicas(self, request: Any, context: Any) -> operator_pb2.ListReplicasResponse:
-        one = operator_pb2.Replica(address="a:7001", runs=2, lease_expires_at=1_795_000_000_000, is_alive=True)
-        return operator_pb2.ListReplicasResponse(replicas=[one, operator_pb2.Replica(address="b:7001", is_this=True)])
+        replica = operator_pb2.Replica(address="a:7001", runs=2, lease_expires_at=1_795_000_000_000, is_alive=True)
+        return operator_pb2.ListReplicasResponse(
+            replicas=[replica, operator_pb2.Replica(address="b:7001", is_this=True)]
+        )
 
 
-def served(
+def make_peer_services(
     script: Script, memory: ScriptedMemory, tools: ScriptedTools | None = None, **others: Any
 ) -> list[GrpcService]:
-    """What the scripted peer serves; `others` are served too, or in place of these."""
+    """Return the scripted peer's services; `others` are added to these or replace them."""
     audit = make_audit_trail()
     services: dict[str, Any] = {
         "AgentService": script,
@@ -722,8 +724,8 @@ def served(
     return make_services(**(services | others))
 
 
-async def frames_of(response: aiohttp.ClientResponse) -> list[SseFrame]:
-    """All frames of a stream, to its end."""
+async def read_all_frames(response: aiohttp.ClientResponse) -> list[SseFrame]:
+    """Read all frames of a stream, to its end."""
     reader, frames = SseReader(), list[SseFrame]()
     async for chunk in response.content.iter_any():
         frames += reader.feed(chunk)

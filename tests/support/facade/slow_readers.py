@@ -17,7 +17,7 @@ def make_post(path: str, body: bytes) -> bytes:
 
 
 class Endless(Sequence[Step]):
-    """A run that goes on saying 64 KiB."""
+    """A run that keeps sending deltas of 64 KiB."""
 
     def __iter__(self) -> Iterator[Step]:
         yield from answering()[:4]
@@ -36,8 +36,8 @@ class Endless(Sequence[Step]):
 
 
 @contextmanager
-def deaf(url: str, sent: bytes) -> Generator[None]:
-    """A client that asks and then reads nothing, with a small buffer in its kernel."""
+def stalled_client(url: str, sent: bytes) -> Generator[None]:
+    """Run a client that sends `sent` and then reads nothing, with a small receive buffer."""
     host, _, port = url.removeprefix("http://").rpartition(":")
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

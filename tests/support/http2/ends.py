@@ -1,5 +1,5 @@
-"""A server and a channel, each of a stack: ours, grpcio's, or ours in memory. Handlers get and give bytes, as a test
-says."""
+"""A server and a channel, each on one stack: ours, grpcio's, or ours in memory. A test's handlers receive and return
+bytes."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -76,7 +76,7 @@ def make_server(stack: Stack) -> grpc.aio.Server:
 
 @asynccontextmanager
 async def serving(stack: Stack, *adds: Add, address: str = ANYWHERE) -> AsyncGenerator[tuple[grpc.aio.Server, str]]:
-    """A server, and where it listens; it is stopped without grace, unless the test has stopped it."""
+    """Run a server; yield it and its address. It is stopped without grace unless the test has stopped it."""
     server = make_server(stack)
     for add in adds:
         add(server)
@@ -91,7 +91,7 @@ async def serving(stack: Stack, *adds: Add, address: str = ANYWHERE) -> AsyncGen
 
 @dataclass(frozen=True)
 class NoDialer:
-    """Reaches nobody: what is not in memory is not there."""
+    """Refuses every connection: only servers in memory can be reached."""
 
     target: Target
 
@@ -100,7 +100,7 @@ class NoDialer:
 
 
 def channel(stack: Stack, address: str) -> grpc.aio.Channel:
-    """A channel that tries again quickly."""
+    """Return a channel that reconnects quickly."""
     if stack in ("local", "queued"):
         network = NETWORK.get() if stack == "local" else QUEUED
         return DialingChannel(LocalDialer(network, BYTES_MAX, NoDialer(parse_target(address))))
@@ -116,7 +116,7 @@ def channel(stack: Stack, address: str) -> grpc.aio.Channel:
 
 
 async def code_of(call: Awaitable[object]) -> grpc.StatusCode:
-    """How a call ends."""
+    """Return a call's status code."""
     try:
         await call
     except grpc.aio.AioRpcError as error:
@@ -137,7 +137,7 @@ class Caller:
 
 @asynccontextmanager
 async def connecting(client: Stack, server: Stack, *adds: Add, address: str = ANYWHERE) -> AsyncGenerator[Caller]:
-    """A caller of a server, for a test's whole time."""
+    """Yield a caller of a server, for at most a test's timeout."""
     async with (
         asyncio.timeout(TEST_TIMEOUT_S),
         serving(server, *adds, address=address) as (_, where),

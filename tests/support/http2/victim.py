@@ -1,4 +1,4 @@
-"""A server that others try to harm, and whether it still serves."""
+"""A server under attack, and checks that it still serves."""
 
 import asyncio
 import ssl
@@ -26,13 +26,13 @@ ENDLESS = b"x" * 1000
 
 @dataclass(slots=True)
 class Handled:
-    """What the handlers have seen."""
+    """Counters of the handlers."""
 
     running: int = 0
     begun: int = 0
     written: int = 0
     uploads: int = 0
-    """Those whose end was seen."""
+    """Uploads received to their end."""
 
     @asynccontextmanager
     async def call(self) -> AsyncGenerator[None]:
@@ -71,7 +71,7 @@ class Victim:
     handled: Handled
 
     async def serves(self) -> None:
-        """Fail unless another client is served, and nothing of the harmful one is left running."""
+        """Fail unless another client is served and no handler of the harmful one is left running."""
         await self.serves_others()
         await self.idle()
 
@@ -112,5 +112,5 @@ async def victim(
 
 
 def service(**named: Any) -> grpc.GenericRpcHandler:
-    """Methods of the test's own, beside those."""
+    """Return a handler for the test's own methods."""
     return grpc.method_handlers_generic_handler(OTHER, named)

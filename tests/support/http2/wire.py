@@ -1,4 +1,4 @@
-"""A peer that speaks HTTP/2 byte by byte, right or wrong: a client to our server, or a server to our channel."""
+"""A peer that speaks HTTP/2 byte by byte, correctly or not: a client of our server, or a server for our channel."""
 
 import asyncio
 import struct
@@ -51,7 +51,7 @@ def headers_of(method: str, *more: Header, path: str | None = None) -> list[Head
 
 
 def block(headers: Iterable[Header]) -> bytes:
-    """Encoded by itself: nothing depends on what was sent before."""
+    """Encode a header block independently of earlier blocks."""
     encoder = Encoder()
     encoder.header_table_size = 0
     return encoder.encode([*headers], huffman=False)
@@ -62,7 +62,7 @@ def opening(stream_id: int, headers: Iterable[Header], *, end: bool = False) -> 
 
 
 def in_pieces(stream_id: int, headers: Iterable[Header]) -> bytes:
-    """A header list that is too large for one frame."""
+    """Return the frames of a header list that is too large for one frame."""
     whole, size = block(headers), 16 * 1024
     first, *others = (whole[at : at + size] for at in range(0, len(whole), size))
     *between, last = others
@@ -86,14 +86,14 @@ def call(stream_id: int, method: str, body: bytes = b"") -> bytes:
 
 @dataclass(slots=True)
 class Peer:
-    """One connection, and what came over it."""
+    """One connection, and the frames received on it."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     seen: list[Frame] = field(default_factory=list[Frame])
 
     async def send(self, *pieces: bytes) -> None:
-        """Send them in one go; what does not get through because the other end has closed is no matter."""
+        """Send the pieces at once; an error because the other end has closed is ignored."""
         if self.writer.is_closing():
             return  # uvloop would raise
         self.writer.write(b"".join(pieces))
@@ -124,8 +124,8 @@ class Peer:
         """Read until the other end closes; the code of its last GOAWAY."""
         while await self.next() is not None:
             pass
-        said = [frame for frame in self.seen if isinstance(frame, GoAwayFrame)]
-        return ErrorCodes(said[-1].error_code) if said else None
+        go_aways = [frame for frame in self.seen if isinstance(frame, GoAwayFrame)]
+        return ErrorCodes(go_aways[-1].error_code) if go_aways else None
 
     async def pong(self) -> list[Frame]:
         """What has come when everything sent so far is handled."""
@@ -159,14 +159,14 @@ class Peer:
 
 @asynccontextmanager
 async def peer(port: int, *, greets: bool = True, settings: dict[int, int] | None = None) -> AsyncGenerator[Peer]:
-    """A client; unless it is to say so itself, it sends the preface and its settings."""
-    one = Peer(*await asyncio.open_connection("127.0.0.1", port))
+    """Connect a client; if `greets`, it sends the preface and its settings."""
+    connection = Peer(*await asyncio.open_connection("127.0.0.1", port))
     try:
         if greets:
-            await one.send(PREFACE, SettingsFrame(0, settings=settings or {}).serialize())
-        yield one
+            await connection.send(PREFACE, SettingsFrame(0, settings=settings or {}).serialize())
+        yield connection
     finally:
-        one.close()
+        connection.close()
 
 
 def window(stream_id: int, increment: int) -> bytes:

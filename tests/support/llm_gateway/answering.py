@@ -39,7 +39,7 @@ HELLOS = {
 
 @dataclass(slots=True)
 class Answering:
-    """A provider that gives its answers in turn, one a connection, and the last for ever."""
+    """A provider that gives its answers in turn, one per connection, repeating the last one."""
 
     base_url: str = ""
     asked: list[bytes] = field(default_factory=list[bytes])
@@ -48,7 +48,7 @@ class Answering:
 
 @asynccontextmanager
 async def answering(*answers: bytes) -> AsyncGenerator[Answering]:
-    """Scripted bytes on a real socket, for what the simulator does not do: one thing first and another later."""
+    """Run a provider that answers each connection with the next of these bytes, which the simulator cannot do."""
     provider = Answering()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -67,7 +67,7 @@ async def answering(*answers: bytes) -> AsyncGenerator[Answering]:
 
 @asynccontextmanager
 async def raw_provider(answer: bytes) -> AsyncGenerator[tuple[str, asyncio.Event]]:
-    """A base URL where one connection is answered with these bytes, whatever it asks; the event says that it ended."""
+    """Answer one connection with these bytes; yield the base URL and an event that is set when the connection ends."""
     ended = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

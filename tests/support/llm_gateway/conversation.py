@@ -1,4 +1,4 @@
-"""Parts of a conversation with calls of one tool, and what a provider is sent of it."""
+"""Messages of a conversation with calls of one tool, and the request body that a provider receives."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def answers(call_id: str, text: str = "done") -> llm_pb2.Message:
 
 
 async def read_body(gateway: Gateway, *messages: llm_pb2.Message, **fields: Any) -> Any:
-    """What the provider is sent for a request that succeeds."""
-    heard = await gateway.hear(*messages, **fields)
-    assert heard.error is None
+    """Send a request that must succeed, and return the body that the provider received."""
+    result = await gateway.chat(*messages, **fields)
+    assert result.error is None
     return gateway.sim.requests[-1].body

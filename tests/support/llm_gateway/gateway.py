@@ -1,4 +1,4 @@
-"""A real gateway before a real simulator, as its callers see it."""
+"""A real gateway in front of a real simulator, as its callers see it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPARE: dict[str, Any] = {"key": "spare", "models": [{"name": "sim-2"}]}
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ChatResult:
     """The deltas and the error of a whole stream."""
 
     deltas: list[llm_pb2.LlmDelta]
@@ -62,14 +62,14 @@ class Gateway:
     provider_file: Path
     env: dict[str, str] = field(default_factory=dict[str, str])
     heads: list[bytes] = field(default_factory=list[bytes])
-    """Of the requests that were given scripted answers."""
+    """Heads of the requests that received scripted answers."""
 
     def request(self, *messages: llm_pb2.Message, **fields: Any) -> llm_pb2.ChatRequest:
         """A request to the simulator; without messages, with one of a user."""
         given: dict[str, Any] = {"provider_key": "sim", "model": "sim-1"} | fields
         return llm_pb2.ChatRequest(messages=messages or [text_message("user", "hello")], **given)
 
-    async def hear(self, *messages: llm_pb2.Message, **fields: Any) -> Heard:
+    async def chat(self, *messages: llm_pb2.Message, **fields: Any) -> ChatResult:
         """The whole stream, with the error that ended it."""
         deltas: list[llm_pb2.LlmDelta] = []
         try:
@@ -77,8 +77,8 @@ class Gateway:
                 async for delta in replies:
                     deltas.append(delta)
         except HeadraceError as error:
-            return Heard(deltas, error)
-        return Heard(deltas, None)
+            return ChatResult(deltas, error)
+        return ChatResult(deltas, None)
 
 
 Asking: TypeAlias = "Callable[..., AbstractAsyncContextManager[Gateway]]"
@@ -91,6 +91,6 @@ def text_message(role: str, text: str, **fields: Any) -> llm_pb2.Message:
 def provider_entry(base_url: str, **fields: Any) -> dict[str, Any]:
     model = {"name": "sim-1", "capabilities": ["tools", "reasoning", "vision"], "contextWindow": 1000}
     models = [model, {"name": "idle"}, {"name": "bench"}]
-    # Most tests are about one attempt, and about bodies without marks; others say so.
+    # Most tests need one attempt, and bodies without cache marks; others override this.
     calm: dict[str, Any] = {"retry": {"maxAttempts": 1}, "promptCache": False}
     return {"key": "sim", "protocol": "openai", "baseUrl": base_url, "models": models} | calm | fields

@@ -1,4 +1,4 @@
-"""The gateway as a process of its own: for what can only be seen from outside, its log lines and its memory."""
+"""The gateway as a separate process, to observe its log lines and its memory from outside."""
 
 from __future__ import annotations
 

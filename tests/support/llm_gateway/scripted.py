@@ -1,4 +1,4 @@
-"""A server of raw bytes: each request is answered by what the test says, when it says so. And calls to it."""
+"""A server of raw bytes, whose answer to each request a test controls, and calls to it."""
 
 import asyncio
 import ssl
@@ -70,7 +70,7 @@ class Scripted:
 
 @asynccontextmanager
 async def serving_script(answer: Answer, *, tls: ssl.SSLContext | None = None) -> AsyncGenerator[Scripted]:
-    """Serves inside the block, for TEST_TIMEOUT_S. `answer` is called for each request, on whichever connection."""
+    """Serve inside the block, for at most TEST_TIMEOUT_S. `answer` is called for each request on any connection."""
     server: Scripted | None = None
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -105,7 +105,7 @@ def ask(server: Scripted, body: bytes = b"{}", **timeouts: int) -> ProviderReque
 
 @asynccontextmanager
 async def streaming(answer: Answer, **timeouts: int) -> AsyncGenerator[tuple[Scripted, ProviderStream]]:
-    """The answer of a server of its own, to be read."""
+    """Run a server, send it a request, and yield the server and the response stream."""
     async with (
         Pool() as pool,
         serving_script(answer) as server,
@@ -114,10 +114,10 @@ async def streaming(answer: Answer, **timeouts: int) -> AsyncGenerator[tuple[Scr
         yield server, stream
 
 
-async def read(pool: Pool, asked: ProviderRequest) -> bytes:
-    """The whole body of the answer."""
+async def read(pool: Pool, request: ProviderRequest) -> bytes:
+    """Send a request and return the whole body of the answer."""
     pieces: list[bytes] = []
-    async with opening_stream(pool, asked) as stream:
+    async with opening_stream(pool, request) as stream:
         while await stream.push_body(lambda piece: pieces.append(piece) is None):
             pass
     return b"".join(pieces)

@@ -18,7 +18,7 @@ async def run_program(module: str, *arguments: str, env: Mapping[str, str]) -> t
 
 
 async def tool(folder: Path, *arguments: str, url: str = "", exit_code: int = 0) -> str:
-    """Run the tool, and return what it prints, about the chats in `folder`, or in the database at `url`."""
+    """Run the tool on the chats in `folder`, or in the database at `url`, and return its output."""
     env = {"PATH": os.environ["PATH"], "HEADRACE_MEMORY_CHAT_DIR": str(folder), "HEADRACE_DATABASE_URL": url}
     return await run_command(env, *arguments, status=exit_code)
 
@@ -37,7 +37,7 @@ CHATS = index_recovery.START_LOGS_MAX * 2 + 1
 
 
 async def copies(serve: Serve, folder: Path, count: int = CHATS) -> set[str]:
-    """So many chats of one run each, and no index."""
+    """Make a folder of `count` chats of one run each, without an index."""
     async with serve() as memory:
         chat_id, run_id = await memory.begin_and_end("水车")
     path = folder / f"{chat_id}.json"

@@ -1,4 +1,4 @@
-"""Any chat that hypothesis thinks of."""
+"""Any chat that Hypothesis can generate."""
 
 from contextlib import suppress
 from typing import Any
@@ -40,7 +40,7 @@ events = st.one_of(
 
 
 class Chat:
-    """A chat that things happen to."""
+    """A chat to which generated events happen."""
 
     def __init__(self, memory: Memory, summariser: Summariser) -> None:
         self.memory, self.summariser = memory, summariser
@@ -83,7 +83,7 @@ class Chat:
             pass  # the chat has fewer lines than were to be copied
 
     async def fork(self, n: int) -> None:
-        """Copy the first `n` lines, and go on in the copy."""
+        """Copy the first `n` lines, and continue in the copy."""
         before = await self.contexts()
         copy = await self.memory.fork(self.id, seq=n)
         assert await self.contexts() == before, "the two go their own ways"
@@ -93,7 +93,7 @@ class Chat:
         await self.ask()
 
     async def revert(self, checkpoint: int, scope: str, run_id: str) -> None:
-        """Take back what a run is before, or once all have ended anything."""
+        """Revert to a checkpoint: for the model what precedes the run, or for all once every run has ended."""
         if scope == "all":
             await self.end_all()
             run_id = ""
@@ -115,12 +115,12 @@ class Chat:
     async def compact(self, run_id: str, own: dict[str, str], answer: Any) -> None:
         before = await self.memory.context(self.id, run_id, **ALL, **own)
         self.summariser.answers = [answer]
-        done = await compact(self.memory, self.id, run_id, limits=LIMITS, **ALL, **own)
+        compaction = await compact(self.memory, self.id, run_id, limits=LIMITS, **ALL, **own)
         after = await self.memory.context(self.id, run_id, **ALL, **own)
-        check_compacted(done, before, after)
+        check_compacted(compaction, before, after)
 
     async def contexts(self) -> list[list[llm_pb2.Message]]:
-        """The contexts of all runs, and of a sub-agent in each."""
+        """Return the contexts of all runs, and of a sub-agent in each."""
         found: list[list[llm_pb2.Message]] = []
         for run_id in self.runs:
             for context_id in CONTEXTS:
@@ -130,15 +130,15 @@ class Chat:
         return found
 
 
-def check_compacted(done: Compacted, before: list[llm_pb2.Message], after: list[llm_pb2.Message]) -> None:
-    if done.kinds[-1] == "fail":
+def check_compacted(compaction: Compacted, before: list[llm_pb2.Message], after: list[llm_pb2.Message]) -> None:
+    if compaction.kinds[-1] == "fail":
         assert after == before
         return
     assert "The conversation was compacted" in text_of(after[0])
     assert len(after) <= 1 + len(before)
-    rest = after[1:]
+    retained = after[1:]
     whole = 0
-    while whole < len(rest) and rest[-1 - whole] == before[-1 - whole]:
+    while whole < len(retained) and retained[-1 - whole] == before[-1 - whole]:
         whole += 1
-    assert len(rest) - whole <= 1, "the retained are the last of what was there"
-    assert len(rest) == whole or rest[0].role == "user", "behind what they answer"
+    assert len(retained) - whole <= 1, "the retained are the last of what was there"
+    assert len(retained) == whole or retained[0].role == "user", "behind what they answer"

@@ -14,8 +14,8 @@ def make_image_step(*images: llm_pb2.ImagePart) -> memory_pb2.LogLine:
     return step_line(user("look", *(llm_pb2.ContentPart(image=image) for image in images)))
 
 
-async def chat_with_blob(memory: Memory) -> str:
-    """An ended run whose chat has a blob."""
+async def make_chat_with_blob(memory: Memory) -> str:
+    """Make a chat with a blob and an ended run."""
     chat_id = new_id()
     await memory.put_blob(chat_id, PNG)
     _, run_id = await memory.begin(chat_id=chat_id)

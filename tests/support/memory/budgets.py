@@ -1,4 +1,4 @@
-"""Parts of budgets that runs claim."""
+"""Shares of budgets that runs claim."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ async def claim(
 
 
 async def begin(memory: Memory, owner: Identity = ADA, ttl_ms: int = 60_000) -> tuple[str, str]:
-    """A run that somebody owns."""
+    """Begin a run that has an owner."""
     chat_id, run_id = new_id(), new_id()
     await memory.call_as(
         owner,

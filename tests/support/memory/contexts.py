@@ -11,7 +11,7 @@ from tests.support.memory.writing import Memory
 
 
 def to_tuples(messages: Sequence[llm_pb2.Message]) -> list[Any]:
-    """Messages as short tuples: role, text, and calls or the call answered."""
+    """Return messages as short tuples: role, text, and the calls or the id of the answered call."""
     return [
         (message.role, text_of(message))
         + ((tuple((call.id, call.arguments) for call in message.tool_calls),) if message.tool_calls else ())
@@ -25,18 +25,18 @@ def text_of(message: llm_pb2.Message) -> str:
 
 
 async def list_texts(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> list[str]:
-    """What a run's context says, message by message."""
+    """Return the text of each message of a run's context."""
     return [text_of(message) for message in await memory.context(chat_id, run_id, **fields)]
 
 
 def check_paired(messages: Sequence[llm_pb2.Message]) -> None:
-    """Assert what every provider asks for: each call is followed by exactly its result."""
-    rest = list(messages)
-    while rest:
-        message = rest.pop(0)
+    """Assert what every provider requires: each call is followed by exactly its result."""
+    remaining = list(messages)
+    while remaining:
+        message = remaining.pop(0)
         assert message.role != "tool", "a result without its call"
         assert message.content or message.tool_calls
-        results, rest = rest[: len(message.tool_calls)], rest[len(message.tool_calls) :]
+        results, remaining = remaining[: len(message.tool_calls)], remaining[len(message.tool_calls) :]
         assert [answer.role for answer in results] == ["tool"] * len(message.tool_calls)
         assert [answer.tool_call_id for answer in results] == [call.id for call in message.tool_calls]
         assert all(answer.content and answer.name for answer in results)

@@ -1,6 +1,5 @@
 """A writer to be killed or failed: `python -m tests.support.memory.crashing PLACE ROUND CHAT…` appends until it is
-stopped, or has done enough, and prints what was acknowledged. What was refused it asks for again under the same request
-id.
+stopped, or has done enough, and prints what was acknowledged. It repeats a refused append with the same request id.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ APPENDS = 30
 TRIES = 20
 
 PROBE_S = 0.01
-"""A disk that was full for one call has room at once."""
+"""A disk that was full for one call has room again at once."""
 
 
 async def main(place: str, turn: str, chat_ids: list[str]) -> None:
@@ -30,7 +29,7 @@ async def main(place: str, turn: str, chat_ids: list[str]) -> None:
 
 
 async def write(memory: Memory, chat_id: str, turn: str) -> None:
-    """One run: a query, steps of two lines, an end."""
+    """Hold one run: a query, steps of two lines, an end."""
     run_id = make_id(chat_id, turn, "run")
     lines: list[list[memory_pb2.LogLine]] = [[query_line("go")]]
     lines += [[step_line(user("x" * 1500)), step_line(content(str(index)))] for index in range(APPENDS)]
@@ -43,7 +42,7 @@ async def write(memory: Memory, chat_id: str, turn: str) -> None:
 async def try_append(
     memory: Memory, chat_id: str, run_id: str, request_id: str, lines: list[memory_pb2.LogLine]
 ) -> bool:
-    """Append, again and again while the disk refuses; whether the chat takes more."""
+    """Append, and repeat while the disk refuses; return whether the chat accepts more."""
     for _ in range(TRIES):
         try:
             reply = await memory.append(chat_id, run_id, *lines, request_id=request_id)
@@ -61,11 +60,11 @@ async def try_append(
 
 
 def make_id(*names: str) -> str:
-    """The id that always stands for these names."""
+    """Return the id that belongs to these names."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, " ".join(names)))
 
 
 if __name__ == "__main__":
-    # What is acknowledged has the standard output for itself.
+    # Standard output is only for what is acknowledged.
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3:]))

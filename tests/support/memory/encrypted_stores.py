@@ -1,4 +1,4 @@
-"""Encrypted stores on both engines, what is written to them, and their bytes as a thief of the disk has them."""
+"""Encrypted stores on both engines, what is written to them, and their bytes as a thief of the disk sees them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OTHER_MASTER_KEYS = FileMasterKeys({"test": b"another key of the same name ...",
 
 @dataclass(frozen=True, slots=True)
 class WithoutTenant:
-    """Master keys that have lost what is one tenant's."""
+    """Master keys that have lost those of one tenant."""
 
     lost: str
 
@@ -62,14 +62,14 @@ class Store:
     postgres: Server | None
     open_keys: OpenKeys = open_keys
 
-    def opened_with(self, open_keys: OpenKeys) -> Store:
+    def with_keys(self, open_keys: OpenKeys) -> Store:
         return replace(self, kept=replace(self.kept, open_keys=open_keys), open_keys=open_keys)
 
     def memory(self, **options: Any) -> AbstractAsyncContextManager[Memory]:
         return self.kept.memory(**options)
 
     async def find_bytes(self, marker: bytes) -> list[str]:
-        """Return the files that hold a marker, of the folder or of the database's own."""
+        """Return the files that contain a marker, of the folder or of the database."""
         folder = self.kept.folder if isinstance(self.kept, Files) else None
         if folder is None:
             assert self.postgres is not None
@@ -83,14 +83,14 @@ class Store:
             return await connection.fetch(statement, *values)
 
     async def read_lines(self, chat_id: str) -> list[bytes]:
-        """Return the lines of a chat as they stand."""
+        """Return the lines of a chat as they are stored."""
         if isinstance(self.kept, Files):
             return (self.kept.folder / f"{chat_id}.json").read_bytes().splitlines()
         query = "SELECT data FROM lines JOIN chats ON chats.id = chat WHERE chat_id = $1 ORDER BY n"
         return [row[0] for row in await self.run(query, chat_id)]
 
     async def write_line(self, chat_id: str, n: int, line: bytes) -> None:
-        """Put something else in place of a line; no service is to be running."""
+        """Replace a line; no service may be running."""
         if isinstance(self.kept, Files):
             path = self.kept.folder / f"{chat_id}.json"
             lines = path.read_bytes().splitlines()
@@ -101,7 +101,7 @@ class Store:
             await self.run(query, chat_id, n, line)
 
     async def delete_keys(self, tenant: str) -> None:
-        """Lose a tenant's data keys."""
+        """Delete a tenant's data keys."""
         if isinstance(self.kept, Files):
             for path in (self.kept.folder / FOLDER).iterdir():
                 if f'"tenant":"{tenant}"' in path.read_text():
@@ -170,7 +170,7 @@ def _plan(marker: str) -> agent_pb2.PlanCreate:
 
 
 async def read_everything(memory: Memory, chat_id: str, word: str, who: Identity = ADA) -> dict[str, Any]:
-    """Return all that write_everything has written, as it is read."""
+    """Return everything that write_everything has written, as callers read it."""
     with acting_as(who):
         chat = await memory.chat(chat_id=chat_id)
         facts = await memory.list_facts()

@@ -1,4 +1,4 @@
-"""Where chats are kept: a folder, a database, or a model of one."""
+"""The stores under test: a folder, a database, or a model of one."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -34,7 +34,7 @@ MASTER_KEYS = FileMasterKeys({"test": b"of these tests alone, 32 bytes.."})
 
 
 def open_keys(stored: DataKeys) -> Keyring:
-    """The keyring of encrypted stores."""
+    """Return the keyring of encrypted stores."""
     return Keyring(MASTER_KEYS, stored)
 
 
@@ -52,7 +52,7 @@ class Files:
         return memory_over(self.folder, **given)
 
     async def log(self, chat_id: str) -> bytes:
-        """The chat's lines as they are kept, decrypted."""
+        """Return the chat's lines as they are stored, decrypted."""
         log = (self.folder / f"{chat_id}.json").read_bytes()
         return decrypt_log(chat_id, log, self.open_keys(FileDataKeys(self.folder / FOLDER)))
 
@@ -83,7 +83,7 @@ class Tables:
 
 
 def drive(server: ModelServer, way: DirectWay | None = None) -> None:
-    """Have connections that are opened from here on lead to the model of a database."""
+    """Make connections that are opened from now on lead to the model of a database."""
 
     async def connect(url: str, **given: Any) -> Any:
         return connect_to(server, way or DirectWay(), given)
@@ -99,12 +99,12 @@ class ModelledTables:
 
     @asynccontextmanager
     async def memory(self, **options: Any) -> AsyncGenerator[Memory]:
-        self.be_driven()
+        self.install_driver()
         async with memory_in("postgresql://modelled", **options) as memory:
             yield memory
 
-    def be_driven(self) -> None:
-        """Have stores that are opened from here on reach the model."""
+    def install_driver(self) -> None:
+        """Make stores that are opened from now on use the model."""
         drive(self.server)
 
     async def log(self, chat_id: str) -> bytes:
@@ -118,10 +118,12 @@ Stored: TypeAlias = Files | Tables
 
 @asynccontextmanager
 async def open_engine(kept: Kept) -> AsyncGenerator[Engine]:
-    """The store itself, without a service; again for a restart, or beside it for another replica of a database."""
+    """Open the store itself, without a service; again for a restart, or at the same time for another replica of a
+    database.
+    """
     limits = Limits(CONNECTIONS_MAX, STATEMENT_TIMEOUT_S)
     if isinstance(kept, ModelledTables):
-        kept.be_driven()
+        kept.install_driver()
         async with open_postgres("postgresql://modelled", limits) as engine:
             yield engine
         return
@@ -147,5 +149,5 @@ def lose_index(folder: Path) -> None:
 
 
 def logs_in(folder: Path) -> list[str]:
-    """The files of chats."""
+    """Return the names of the chats' files."""
     return sorted(path.name for path in folder.glob("*.json*"))

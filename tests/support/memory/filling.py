@@ -1,6 +1,6 @@
-"""Fills a database, or an index of files, with copies of a few chats: rows as a deployment of some years has them.
+"""Fills a database, or an index of files, with copies of a few chats, like a deployment of some years.
 
-Chat `n` is of user `u-{n // 100}` in tenant `t-{n // 100 % tenants}`.
+Chat `n` belongs to user `u-{n // 100}` in tenant `t-{n // 100 % tenants}`.
 """
 
 import sqlite3

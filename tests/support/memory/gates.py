@@ -41,15 +41,16 @@ def step(gate_id: str, kind: str, by: str = "", **fields: Any) -> memory_pb2.Log
 
 
 WAIT_S = 20.0
-"""Longest wait for what is to come: a loaded machine takes its time."""
+"""Longest wait for an event; a loaded machine takes its time."""
 
 
 class Watch:
-    """What a reader is told, as short text."""
+    """The events that a reader receives, as short text."""
 
     shows_lists = False
-    """Whether a list that comes again is told as such; it comes where the store's connection is there after the reader,
-    and its gates are told."""
+    """Whether a repeated list is returned: it comes if the store's connection is made after the reader, and repeats its
+    gates.
+    """
 
     def __init__(self, news: AsyncIterator[gates_pb2.WatchGatesResponse]) -> None:
         self._news = news
@@ -58,13 +59,13 @@ class Watch:
     async def read(self) -> gates_pb2.WatchGatesResponse:
         async with asyncio.timeout(WAIT_S):
             while True:
-                told = await anext(self._news)
-                if told.HasField("gate") or self.shows_lists or not self._is_listed:
-                    self._is_listed |= told.HasField("list_end")
-                    return told
+                response = await anext(self._news)
+                if response.HasField("gate") or self.shows_lists or not self._is_listed:
+                    self._is_listed |= response.HasField("list_end")
+                    return response
 
     async def find(self, is_sought: Callable[[gates_pb2.Gate], bool]) -> gates_pb2.Gate:
-        """Read until a gate is as it is sought: a list that comes again tells of the others, too."""
+        """Read until a gate matches: a repeated list contains others, too."""
         while True:
             if is_sought(gate := (await self.read()).gate):
                 return gate

@@ -1,4 +1,4 @@
-"""A sync of the disk that waits, and fails, on command."""
+"""A sync of the disk that waits and fails on command."""
 
 import errno
 import os
@@ -6,7 +6,7 @@ import threading
 
 
 class HeldSync:
-    """fdatasync that can be told to wait, and to fail with "Input/output error" after that."""
+    """An fdatasync that can be made to wait, and then to fail with "Input/output error"."""
 
     def __init__(self) -> None:
         self.reached, self.go_on = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""Logs that are changed as only somebody who knows the format can: each line with a new checksum."""
+"""Changes logs as only somebody who knows the format can: each line gets a new checksum."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,5 +16,5 @@ def edit_log(path: Path, change: Callable[[bytes], bytes]) -> None:
 
 
 def without_checksums(log: bytes) -> bytes:
-    """The log as an older version wrote it."""
+    """Return the log as an older version wrote it."""
     return b"".join(remove_checksum(line) + b"\n" for line in log.splitlines())

@@ -1,4 +1,4 @@
-"""Messages of steps, short enough to be read in a test."""
+"""Messages of steps, short enough to read in a test."""
 
 from typing import Any
 
@@ -25,8 +25,8 @@ def reasoning(text: str, **fields: Any) -> memory_pb2.LogMessage:
 
 
 def call(call_id: str, arguments: str = "{}", name: str = "weather", **fields: Any) -> memory_pb2.LogMessage:
-    asked = llm_pb2.ToolCall(id=call_id, name=name, arguments=arguments)
-    return _message(llm_pb2.Message(role="assistant", tool_calls=[asked]), **{"tool_id": call_id} | fields)
+    tool_call = llm_pb2.ToolCall(id=call_id, name=name, arguments=arguments)
+    return _message(llm_pb2.Message(role="assistant", tool_calls=[tool_call]), **{"tool_id": call_id} | fields)
 
 
 def result(call_id: str, text: str = "ok", name: str = "weather", **fields: Any) -> memory_pb2.LogMessage:

@@ -1,4 +1,4 @@
-"""A house of people whose every text has a mark, so that a search of all bytes finds whose are still there."""
+"""Users whose every text contains a mark of their own, so that a search of all bytes finds whose data remains."""
 
 import asyncio
 import hashlib
@@ -25,7 +25,7 @@ TTL_MS = 60_000
 
 
 def mark(who: Identity, what: str) -> str:
-    """A word that only this user's things have."""
+    """Return a word that only this user's data contains."""
     return f"mark{who.tenant}{who.user}{what}{hashlib.sha256(f'{who}{what}'.encode()).hexdigest()[:12]}"
 
 
@@ -47,7 +47,7 @@ async def furnish(memory: Memory, who: Identity) -> dict[str, str]:
 
 
 async def ask(memory: Memory, who: Identity, text: str, chat_id: str = "") -> tuple[str, str]:
-    """A whole run, whose question, reasoning and answer have the text."""
+    """Hold a whole run, whose question, reasoning and answer contain the text."""
     with acting_as(who):
         chat_id, run_id = await memory.begin(f"asked {text}", chat_id)
         step = step_line(reasoning(f"thought {text}"), content(f"answered {text}"))
@@ -81,7 +81,7 @@ async def finish(memory: Memory, erasure_id: str) -> data_pb2.Erasure:
 
 
 async def erase_stored(memory: Memory, erasure_id: str) -> data_pb2.EraseStoredResponse:
-    """Erase all portions, and return what was said of the last one."""
+    """Erase all portions, and return the last response."""
     await claim(memory)
     while True:
         try:
@@ -91,18 +91,18 @@ async def erase_stored(memory: Memory, erasure_id: str) -> data_pb2.EraseStoredR
             await asyncio.sleep(error.retry_after_s or 0.1)
 
 
-async def work_off(memory: Memory, erasure_id: str) -> data_pb2.Erasure:
-    """Do what an orchestrator does for an erasure that has no live run."""
+async def run_erasure(memory: Memory, erasure_id: str) -> data_pb2.Erasure:
+    """Do what an orchestrator does for an erasure without a live run."""
     await erase_stored(memory, erasure_id)
     return await finish(memory, erasure_id)
 
 
 async def erase(memory: Memory, **wanted: str) -> data_pb2.Erasure:
-    return await work_off(memory, (await request_erasure(memory, **wanted)).erasure_id)
+    return await run_erasure(memory, (await request_erasure(memory, **wanted)).erasure_id)
 
 
 async def export(memory: Memory, who: Identity, user: str = "") -> dict[str, bytes]:
-    """The entries of a user's archive."""
+    """Return the entries of a user's archive."""
     entries: dict[str, bytearray] = {}
     sizes: dict[str, int] = {}
     name = ""
@@ -118,7 +118,7 @@ async def export(memory: Memory, who: Identity, user: str = "") -> dict[str, byt
 
 
 async def read_bytes(kept: Kept) -> dict[str, bytes]:
-    """Everything that a store has on disk and in a bucket; of a database its own files, after a checkpoint."""
+    """Return everything a store has on disk and in a bucket; for a database its own files, after a checkpoint."""
     if isinstance(kept, Files | Tables) and kept.place is not None:
         return await kept.place.read_all() | await read_bytes(replace(kept, place=None))
     if isinstance(kept, Files):
@@ -137,14 +137,14 @@ async def read_bytes(kept: Kept) -> dict[str, bytes]:
 
 
 async def take_samples(kept: Kept) -> None:
-    """Have a database take what it plans by, as it does by itself some time after many writes."""
+    """Have a database sample its tables for the planner, as it does by itself some time after many writes."""
     if isinstance(kept, Tables):
         async with connected(kept.url) as connection:
             await connection.execute("ANALYZE")
 
 
 def find_marks(stored: dict[str, bytes], *words: str) -> list[str]:
-    """Return where a word is, whatever stands around it."""
+    """Return where a word occurs, regardless of the text around it."""
     wanted = re.compile(b"|".join(re.escape(word.encode()) for word in words), re.IGNORECASE)
     return sorted(name for name, data in stored.items() if wanted.search(data))
 
@@ -158,7 +158,7 @@ def count(erasure: data_pb2.Erasure) -> dict[str, int]:
     return {item.name: item.count for item in erasure.erased}
 
 
-def name_kept(erasure: data_pb2.Erasure) -> dict[str, str]:
+def name_kept_items(erasure: data_pb2.Erasure) -> dict[str, str]:
     return {item.name: item.what for item in erasure.kept}
 
 

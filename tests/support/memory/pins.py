@@ -1,4 +1,4 @@
-"""Messages that are pinned, and what replaces them."""
+"""Pinned messages and edited summaries."""
 
 from headrace.v1 import memory_pb2
 from tests.support.memory.writing import Memory

@@ -1,6 +1,6 @@
-"""Everything that lists, searches, sums or exports, and a run: what each asks of the store is bounded by its answer.
+"""Every RPC that lists, searches, sums or exports, and a run: the cost of each is bounded by its reply.
 
-Each filter is tried with a value that nothing has, one that one thing has, and one that all have.
+Each filter is used with a value that nothing has, one that one thing has, and one that all have.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from tests.support.memory.spend import charge, charged
 from tests.support.memory.writing import Memory, new_id, run_line, step_line
 
 OWNER = Identity("t-1", "u-1", scopes=ALL_SCOPES)
-"""A user with the first chats of a tenant."""
+"""The user of the first chats of a tenant."""
 
 LIMITS = memory_pb2.ModelLimits(provider_key="p", model="m", context_window_tokens=40_000, output_tokens=100)
 
@@ -25,11 +25,11 @@ BUDGETS = [budget(**of, nano_usd_max=10**12) for of in ({}, {"user": OWNER.user}
 
 
 HELD_MS = 2**40
-"""Parked runs are due so much later that no service looks for them."""
+"""Parked runs are due so much later that no service picks them up."""
 
 
 async def write_sources(memory: Memory) -> None:
-    """The chats that are copied: two with runs that have ended, one of them with a gate, and one that is long."""
+    """Write the chats that are copied: some with runs that have ended, one of them with a gate, and a long one."""
     with acting_as(OWNER):
         await memory.call("CreateWebhook", webhook_id=new_id(), url="https://hooks.example/")
         await memory.call("CreateSchedule", agent_key="writer", message="news?", cron="0 9 * * *")
@@ -42,7 +42,7 @@ async def write_sources(memory: Memory) -> None:
 
 
 async def write_waiting_sources(memory: Memory) -> dict[str, str]:
-    """Others: shared, with parked runs that wait for a person. Returns the ids that questions need."""
+    """Write further chats: shared, with parked runs that wait for a person. Return the ids that the calls need."""
     with acting_as(OWNER):
         chat_id, run_id = [await _write_waiting_source(memory) for _ in range(4)][-1]
         webhook_id = (await memory.call("ListWebhooks")).webhooks[0].webhook_id
@@ -60,7 +60,7 @@ async def _write_waiting_source(memory: Memory) -> tuple[str, str]:
 
 
 def list_questions(ids: dict[str, str]) -> tuple[tuple[str, dict[str, Any]], ...]:
-    """Return each RPC that lists, searches or sums, with its costly arguments."""
+    """Return each RPC that lists, searches or sums, with its most expensive arguments."""
     nobody, tenant = new_id(), {"scope": "tenant"}
     return (
         *(("Search", {"query": query}) for query in ("the", "zebra", "a")),
@@ -125,7 +125,7 @@ def list_questions(ids: dict[str, str]) -> tuple[tuple[str, dict[str, Any]], ...
 
 
 def list_calls(memory: Memory, ids: dict[str, str]) -> Iterator[tuple[str, Callable[[], Awaitable[Any]]]]:
-    """Yield those, the exports, and what is on a run's path."""
+    """Yield those calls, the exports, and the calls of a run."""
     for rpc, fields in list_questions(ids):
         yield rpc, lambda rpc=rpc, fields=fields: memory.call(rpc, **fields)
     for chat_id in ("", ids["chat_id"]):
@@ -133,7 +133,7 @@ def list_calls(memory: Memory, ids: dict[str, str]) -> Iterator[tuple[str, Calla
             "ExportGates",
             lambda chat_id=chat_id: memory.export_gates(chat_id=chat_id, since=now_ms(), before=1, with_content=True),
         )
-    yield "a run", lambda: go_through_a_run(memory)
+    yield "a run", lambda: perform_run(memory)
     yield "MeasureBudgets", lambda: memory.call("MeasureBudgets", budgets=BUDGETS)
 
 
@@ -150,14 +150,14 @@ def _list_run_filters(ids: dict[str, str]) -> Iterator[dict[str, Any]]:
     yield {"run_ids": [ids["run_id"], new_id()]}
     for name, values in single.items():
         yield from ({name: value} for value in values)
-    for one, other in itertools.combinations(single, 2):
-        yield {one: single[one][-1], other: single[other][-1]}
-        yield {one: single[one][-1], other: single[other][0]}
-        yield {one: single[one][0], other: single[other][-1]}
+    for first, second in itertools.combinations(single, 2):
+        yield {first: single[first][-1], second: single[second][-1]}
+        yield {first: single[first][-1], second: single[second][0]}
+        yield {first: single[first][0], second: single[second][-1]}
 
 
-async def go_through_a_run(memory: Memory) -> None:
-    """All that a run and its chat ask for."""
+async def perform_run(memory: Memory) -> None:
+    """Make all calls that a run and its chat need."""
     chat_id, run_id = await begin(memory, OWNER)
     await memory.context(chat_id, run_id, system="Be brief.", limits=LIMITS)
     await claim(memory, run_id, 1, 2, *BUDGETS)

@@ -1,4 +1,4 @@
-"""Schedules, made and read through their service."""
+"""Schedules, created and read through their service."""
 
 from datetime import datetime
 from typing import Any
@@ -30,8 +30,8 @@ class Clock:
 
 
 async def create(memory: Memory, **fields: Any) -> schedule_pb2.Schedule:
-    asked: dict[str, Any] = {"agent_key": "guide", "message": "what is new?"} | fields
-    return (await memory.call("CreateSchedule", **asked)).schedule
+    request: dict[str, Any] = {"agent_key": "guide", "message": "what is new?"} | fields
+    return (await memory.call("CreateSchedule", **request)).schedule
 
 
 async def get(memory: Memory, schedule_id: str) -> schedule_pb2.Schedule:
@@ -47,7 +47,7 @@ async def list_due(memory: Memory) -> schedule_pb2.ListDueSchedulesResponse:
 
 
 async def take_due(memory: Memory, clock: Clock, at_ms: int) -> schedule_pb2.DueSchedule:
-    """What is due at a time, which is one thing."""
+    """Advance the clock, and return the only schedule that is due."""
     clock.pass_to(at_ms)
     (due,) = (await list_due(memory)).due
     return due

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
 
 KNOWN = AuthSettings(internal_token="a-secret-of-the-services-in-these-tests")
-"""The orchestrator is known and says for whom it calls: for whoever the test is `acting_as`."""
+"""The orchestrator has the token, and names the user it calls for: the one the test is `acting_as`."""
 
 SERVER = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN)
 
@@ -69,7 +69,7 @@ async def memory_over(
     place: Place | None = None,
     **options: Any,
 ) -> AsyncGenerator[Memory]:
-    """A service over the logs of a folder, and a place for blobs if there is one."""
+    """Serve the logs of a folder, with a place for blobs if there is one."""
     opening: dict[str, Any] = {"cache_bytes_max": cache_bytes_max, "clock": clock, "probe_s": probe_s}
     opening |= {"start_logs_max": start_logs_max, "run_backlog": run_backlog, "open_keys": open_keys}
     with closing(Disk(folder, sync=sync, sync_system=sync_system)) as disk:
@@ -96,7 +96,7 @@ async def memory_in(
     place: Place | None = None,
     **options: Any,
 ) -> AsyncGenerator[Memory]:
-    """A service over a database; it tells others of what it does, or does not."""
+    """Serve a database; the service notifies others of changes unless `tells` is false."""
     limits = Limits(CONNECTIONS_MAX, STATEMENT_TIMEOUT_S, patience_s)
     opening: dict[str, Any] = {"cache_bytes_max": cache_bytes_max, "clock": clock, "scrub_rewrites": scrub_rewrites}
     opening["receipt_after_s"] = receipt_after_s
@@ -121,7 +121,7 @@ async def placing_blobs(place: Place | None, store: Engine) -> AsyncGenerator[En
 
 
 def _ignore(chat_id: str) -> None:
-    """Told of changes."""
+    """Ignore a change."""
 
 
 @asynccontextmanager

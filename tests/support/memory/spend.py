@@ -1,4 +1,4 @@
-"""What runs are charged, and what was spent."""
+"""Charges of runs, and their sums."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A memory service whose summaries are written by a script, over a real gateway server."""
+"""A memory service whose summaries come from a script, over a real gateway server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.summaries import write_summary
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """An answer that ends with this finish."""
+    """An answer that ends with this finish reason."""
 
     text: str
     finish: str
@@ -32,7 +32,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """An answer in pieces, a second between two; it breaks off with an error, if there is one."""
+    """An answer in pieces, one a second; it fails with the error at the end, if there is one."""
 
     text: str
     seconds: int
@@ -40,7 +40,7 @@ class Slow:
 
 
 Answer: TypeAlias = str | Ended | Slow | Exception | float | Callable[[llm_pb2.ChatRequest], str]
-"""The answer of a model: a text, how it ends, how long it takes, an error, seconds of silence, or what it makes of the
+"""An answer of the model: a text, its finish, its duration, an error, seconds of silence, or a function of the
 request."""
 
 SUMMARY = write_summary("They spoke of the weather.")
@@ -49,7 +49,7 @@ CUT = Ended(SUMMARY[: SUMMARY.index("2. Key")], "length")
 LOOP = (
     "<summary>\n" + "\n".join(f"{n}. Section: " + "The user wants a boat. " * 40 for n in range(1, 10)) + "</summary>"
 )
-"""What models write in place of a summary."""
+"""What models return in place of a summary."""
 
 COST = common_pb2.Usage(input_tokens=900, output_tokens=50, model_calls=1)
 
@@ -59,7 +59,7 @@ _Servicer: Any = llm_pb2_grpc.LlmServiceServicer
 
 
 class Summariser(_Servicer):
-    """Answers with its script, the last one again and again, and remembers what it was asked."""
+    """Answers with its script, repeating the last answer, and records the requests."""
 
     def __init__(self, *answers: Answer) -> None:
         self.answers: list[Answer] = list(answers)
@@ -117,7 +117,7 @@ class Compacted:
 
 
 async def compact(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> Compacted:
-    """Compact a context to the end of the stream, by LIMITS if no others are given."""
+    """Compact a context to the end of the stream, within LIMITS if no others are given."""
     given: dict[str, Any] = {"trigger": "auto", "limits": LIMITS} | fields
     request = memory_pb2.CompactRequest(chat_id=chat_id, run_id=run_id, **given)
     deltas: list[memory_pb2.CompactDelta] = []
@@ -131,7 +131,7 @@ async def compact(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> C
 
 @asynccontextmanager
 async def serving_llm(models: Any) -> AsyncGenerator[tuple[llm_pb2_grpc.LlmServiceAsyncStub, str]]:
-    """A gateway with these models behind it, and its address."""
+    """Serve a gateway with these models; yield its stub and address."""
     gateway = GrpcService("headrace.v1.LlmService", models, llm_pb2_grpc.add_LlmServiceServicer_to_server)
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
     async with serving_grpc(settings, [gateway]) as running, open_channel(running.addresses[0]) as channel:
@@ -140,7 +140,7 @@ async def serving_llm(models: Any) -> AsyncGenerator[tuple[llm_pb2_grpc.LlmServi
 
 @asynccontextmanager
 async def summarising(folder: Path, summariser: Summariser, **options: Any) -> AsyncGenerator[Memory]:
-    """A memory service over the logs of `folder`, with `summariser` behind its gateway."""
+    """Serve memory over the logs of `folder`, with a gateway that uses `summariser`."""
     async with serving_llm(summariser) as (llm, _), memory_over(folder, llm=llm, **options) as memory:
         yield memory
 
@@ -156,7 +156,7 @@ WORDS = "one two three four five six seven eight nine ten " * 5
 
 
 async def converse(memory: Memory, runs: int = 10, question: str = "the last question") -> tuple[str, str]:
-    """A chat of so many ended runs of four messages, and the query of one more."""
+    """Make a chat of `runs` ended runs of four messages, and the query of another one."""
     chat_id = new_id()
     for index in range(runs):
         _, run_id = await memory.begin(f"question {index}", chat_id)
@@ -171,14 +171,14 @@ async def converse(memory: Memory, runs: int = 10, question: str = "the last que
 
 
 async def work(memory: Memory, chat_id: str, run_id: str, steps: int, **step: str) -> None:
-    """Steps of a call and its result each, in an answer of their own."""
+    """Append steps of a call and its result, each in an answer of its own."""
     for index in range(steps):
         line = step_line(call(f"t{index}", msg_id=new_id()), result(f"t{index}", WORDS), **step)
         await memory.append(chat_id, run_id, line)
 
 
 def say_more(count: int, text: str = WORDS) -> list[memory_pb2.LogLine]:
-    """Answers of a run, each a message of its own."""
+    """Return steps of a run, each an answer of its own."""
     return [step_line(content(text, msg_id=new_id())) for _ in range(count)]
 
 

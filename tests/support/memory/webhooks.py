@@ -1,4 +1,4 @@
-"""A store with webhooks, of either engine, and what delivers from it."""
+"""A store with webhooks, on either engine, and its deliverer."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def send_to(receiver: Receiver, **sender: Any) -> Send:
 
 @dataclass(frozen=True)
 class Writer:
-    """Appends the lines that events come from, as the tenant default."""
+    """Appends the lines that cause events, for the default tenant."""
 
     engine: Engine
 
@@ -96,7 +96,7 @@ async def list_deliveries(engine: Engine, webhook: Webhook, state: str = "") -> 
 
 
 async def wait_for_states(engine: Engine, webhook: Webhook, *states: str) -> list[Delivery]:
-    """Wait until the deliveries have these states, in any order, and return them, the oldest first."""
+    """Wait until the deliveries have these states, in any order; return them, oldest first."""
     async with asyncio.timeout(120):
         while True:
             found = (await list_deliveries(engine, webhook))[::-1]

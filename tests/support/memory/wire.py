@@ -1,4 +1,4 @@
-"""A wire between a service and its database that can be cut, also behind what the service has just sent."""
+"""A wire between a service and its database that can be cut, also right after a message of the service."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -9,15 +9,15 @@ SOCKET = ".s.PGSQL.5432"
 
 
 class Wire:
-    """A socket in `folder`, in front of the one in `target`."""
+    """A socket in `folder` that forwards to the one in `target`."""
 
     def __init__(self, target: Path) -> None:
         self._target = target
         self._ends: set[asyncio.StreamWriter] = set()
         self.is_cut = False
-        """Nobody gets through."""
+        """No connection gets through."""
         self.swallows = b""
-        """The last words of the service, once: they arrive, and their answer and all after it is lost for a moment."""
+        """A text of the service, used once: it arrives, but its reply and everything after is lost for a moment."""
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.is_cut:
@@ -48,7 +48,7 @@ class Wire:
         writer.close()
 
     def cut(self) -> None:
-        """End every connection, and let none be made."""
+        """End every connection, and refuse new ones."""
         self.is_cut = True
         for end in self._ends:
             end.transport.abort()
@@ -60,11 +60,11 @@ class Wire:
 
 @asynccontextmanager
 async def wire(folder: Path, target: Path) -> AsyncGenerator[Wire]:
-    """A wire inside the block, to be connected to in `folder`."""
-    made = Wire(target)
-    async with await asyncio.start_unix_server(made.carry, folder / SOCKET):
+    """Run a wire whose socket is in `folder`."""
+    new_wire = Wire(target)
+    async with await asyncio.start_unix_server(new_wire.carry, folder / SOCKET):
         try:
-            yield made
+            yield new_wire
         finally:
-            made.cut()
+            new_wire.cut()
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Lines as an orchestrator writes them, short enough to be read in a test."""
+"""Lines as an orchestrator writes them, short enough to read in a test."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ RPCS = {
     for stub, service in _SERVICES.items()
     for method in service.methods
 }
-"""Each RPC by its name: the stub that has it, and its request."""
+"""Each RPC by its name: the stub that has it, and the type of its request."""
 
 USAGE = common_pb2.Usage(input_tokens=10, output_tokens=4, model_calls=1, tool_calls=1)
 
@@ -62,7 +62,7 @@ def new_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A running service as its callers see it; what it raises is raised here."""
+    """A running service as its callers see it; its errors are raised here."""
 
     stub: MemoryServiceAsyncStub
     schedules: ScheduleServiceAsyncStub
@@ -72,7 +72,7 @@ class Memory:
     audit: AuditServiceAsyncStub
     data: DataStoreServiceAsyncStub
     callers: tuple[Identity | None, ...] = ()
-    """Who calls by the methods below, if it is not whoever the test is `acting_as`."""
+    """The caller of the methods below, unless it is the one the test is `acting_as`."""
 
     @classmethod
     def reach(cls, channel: grpc.aio.Channel) -> Memory:
@@ -96,7 +96,7 @@ class Memory:
         return await self.acting_as(who).call(rpc, **fields)
 
     def acting_as(self, who: Identity | None) -> Memory:
-        """The same service, called by somebody."""
+        """Return the same service, called by somebody else."""
         return replace(self, callers=(who,))
 
     async def append(
@@ -112,7 +112,7 @@ class Memory:
         )
 
     async def begin(self, message: str = "hello", chat_id: str = "", **query: Any) -> tuple[str, str]:
-        """Commit the query of a new run, in a new chat when none is given."""
+        """Commit the query of a new run, in a new chat if none is given."""
         chat_id, run_id = chat_id or new_id(), new_id()
         await self.append(chat_id, run_id, query_line(message, **query))
         return chat_id, run_id
@@ -120,13 +120,13 @@ class Memory:
     async def begin_with(
         self, *lines: memory_pb2.LogLine, message: str = "hello", chat_id: str = "", **query: Any
     ) -> tuple[str, str]:
-        """Begin a run, and append the lines to it together."""
+        """Begin a run, and append `lines` to it together."""
         chat_id, run_id = await self.begin(message, chat_id, **query)
         await self.append(chat_id, run_id, *lines)
         return chat_id, run_id
 
     async def begin_and_end(self, message: str = "hello", chat_id: str = "") -> tuple[str, str]:
-        """A run of a query and its end alone."""
+        """Hold a run of only a query and its end."""
         return await self.begin_with(run_line(), message=message, chat_id=chat_id)
 
     async def context(self, chat_id: str, run_id: str, **fields: Any) -> list[llm_pb2.Message]:
@@ -204,7 +204,7 @@ class Memory:
         return list((await self.call("ListFacts", **fields)).facts)
 
     async def recall(self, query: str, **fields: Any) -> list[str]:
-        """The texts of facts, the best first."""
+        """Return the texts of facts, best first."""
         hits = (await self.call("RecallFacts", query=query, **fields)).hits
         return [hit.fact.text for hit in hits]
 
@@ -225,7 +225,7 @@ class Memory:
 
 
 async def read_pages(memory: Memory, rpc: str, items: str, size: int, **fields: Any) -> list[list[Any]]:
-    """Read a list to its end, so many items at a time, and return the items of each page."""
+    """Read a list to its end, `size` items at a time, and return the items of each page."""
     pages: list[list[Any]] = []
     token = ""
     while not pages or token:
@@ -244,8 +244,8 @@ async def store_fact(engine: Engine, owner: Identity, text: str, request_id: str
 
 def query_line(message: str = "hello", **query: Any) -> memory_pb2.LogLine:
     fields: dict[str, Any] = {"request_id": new_id(), "agent_key": "writer", "role": "user"} | query
-    asked = agent_pb2.QueryRequest(message=message, **fields)
-    return memory_pb2.LogLine(query=memory_pb2.QueryLine(query=asked, agent_hash="abc"))
+    request = agent_pb2.QueryRequest(message=message, **fields)
+    return memory_pb2.LogLine(query=memory_pb2.QueryLine(query=request, agent_hash="abc"))
 
 
 def step_line(*messages: memory_pb2.LogMessage, stage: str = "react", **step: Any) -> memory_pb2.LogLine:

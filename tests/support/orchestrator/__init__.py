@@ -1,4 +1,4 @@
-"""A real orchestrator with what it talks to, and what its runs say. Modules beside this one serve some tests alone."""
+"""A real orchestrator with its peers, and its runs' events. Other modules of this folder serve only some tests."""
 
 from tests.support.orchestrator.events import as_json, ask_for, kinds, list_notices, only, read, results, run_of, types
 from tests.support.orchestrator.people import CHAT, answers, ask, cancels, state, submit, submits

@@ -1,4 +1,4 @@
-"""Gates that some people of a tenant may answer, and others not."""
+"""Gates that only some people of a tenant may answer."""
 
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -21,7 +21,7 @@ KEYS = {
     "reader": "acme/rita finance ask",
     "stranger": "globex/bob finance",
 }
-"""By the key, which is the name of whoever has it here; ada asks."""
+"""Users by key; each key is the name of its holder. ada starts the runs."""
 
 SILENT, DENIED, ACCEPTED = "NOT_FOUND", "PERMISSION_DENIED", "accepted"
 
@@ -43,7 +43,7 @@ def as_user(address: str, name: str) -> AbstractAsyncContextManager[Client]:
 
 
 def as_member(suite: Suite, address: str, name: str) -> AbstractAsyncContextManager[Client]:
-    """As a user who reads memory, too."""
+    """Like `as_user`, but the client also calls memory."""
     return open_client(address, memory_address=suite.config.memory_address, token=name)
 
 

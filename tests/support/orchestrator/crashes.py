@@ -1,4 +1,4 @@
-"""Orchestrators that die in the middle of a run, and those that go on with it."""
+"""Orchestrators that die in the middle of a run, and those that continue it."""
 
 import json
 import re
@@ -24,7 +24,7 @@ from tests.support.order import TERMINAL, Event, fold
 
 @asynccontextmanager
 async def restart(suite: Suite, name: str = "") -> AsyncGenerator[Client]:
-    """A client of another orchestrator, whose address is the suite's now: the same owner, or one with this name."""
+    """Start another orchestrator in place of the suite's, as the same owner or with this name; yield a client of it."""
     config = replace(suite.config, advertise=name)
     async with orchestrator(config) as running, open_client(running.addresses[0]) as client:
         suite.address = running.addresses[0]
@@ -32,27 +32,27 @@ async def restart(suite: Suite, name: str = "") -> AsyncGenerator[Client]:
 
 
 class Crashes:
-    """Orchestrators that die in the middle of a run: memory takes nothing of it from them any more."""
+    """Simulates dead orchestrators: memory refuses every further append of theirs for a run."""
 
     def __init__(self, suite: Suite) -> None:
         self._dead: dict[str, int] = {}
         self._at = -1
         self.appends: Counter[str] = Counter()
-        """Of each run, taken."""
+        """Number of accepted appends of each run."""
         suite.memory.before = self._before
         suite.memory.before_release = self._before_release
 
     def kill(self, run_id: str, generation: int = 0) -> None:
-        """Let the owner of this generation die now."""
+        """Treat the run's owner of this generation as dead from now on."""
         self._dead[run_id] = generation
 
     def kill_at(self, append: int) -> None:
-        """Let the owner of each later run die at this append, which is not taken, once."""
+        """Kill the owner of each later run once, at this append, which is refused."""
         self._at = append
 
     async def _before(self, request: memory_pb2.AppendRequest) -> None:
         run_id = request.run_id
-        # Whoever takes a run over repeats its query, which is no line more.
+        # A new owner repeats the run's query, which adds no line.
         is_new = not self.appends[run_id] or not any(line.HasField("query") for line in request.lines)
         if is_new and run_id not in self._dead and self.appends[run_id] == self._at:
             self.kill(run_id, request.generation)
@@ -73,28 +73,28 @@ ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{8}")
 async def run_killed(
     suite: Suite, crashes: Crashes, agent: str = "react", *, append: int = -1, event: int = 0
 ) -> list[Event]:
-    """What a reader saw of a run in a new chat whose process dies at this append, or after so many events; or not."""
+    """Run in a new chat; kill the process at this append or after this number of events, if given; return events."""
     crashes.kill_at(append)
-    seen: list[Event] = []
+    events: list[Event] = []
     async with restart(suite) as client, client.ask("hello", agent_key=agent, chat_id=str(uuid.uuid4())) as deltas:
         async for delta in deltas:
-            seen.append(as_json(delta))
-            if len(seen) == event:
-                crashes.kill(run_of(seen))
+            events.append(as_json(delta))
+            if len(events) == event:
+                crashes.kill(run_of(events))
                 break
     crashes.kill_at(-1)
-    return seen
+    return events
 
 
 async def run_whole(suite: Suite, crashes: Crashes, agent: str = "react") -> tuple[list[Event], int]:
-    """A run whose process does not die, and how many appends it made."""
+    """Run without a kill; return the events and the number of appends."""
     whole = await run_killed(suite, crashes, agent)
     return whole, crashes.appends[run_of(whole)]
 
 
-def known(events: list[Event]) -> dict[str, Any]:
-    """What a reader knows in the end, apart from ids and numbers that differ from run to run, and from the order in
-    which parallel tasks speak."""
+def summarise_outcome(events: list[Event]) -> dict[str, Any]:
+    """Return what a reader knows in the end, without ids and numbers that differ between runs, and without the order of
+    parallel tasks."""
     folded = fold(events)
     blocks = [ID.sub("#", json.dumps(block, sort_keys=True)) for block in folded["blocks"].values()]
     files = [event["name"] for event in events if event["type"] == "artifact.publish"]
@@ -103,17 +103,22 @@ def known(events: list[Event]) -> dict[str, Any]:
     return {"blocks": sorted(blocks), "files": files, "plan": dict(plan), "tasks": tasks, "end": folded["end"]["type"]}
 
 
-async def check_resumed(suite: Suite, world: World, seen: list[Event], *, seqs_max: int = 10_000) -> list[Event]:
-    """The whole of a run whose process died, to its end by the next one; everything that must hold is looked at."""
-    run_id, chat_id = run_of(seen), next(event["chatId"] for event in seen if event["type"] == "request.query")
+async def check_resumed(
+    suite: Suite, world: World, events_before: list[Event], *, seqs_max: int = 10_000
+) -> list[Event]:
+    """Let the next process finish a run whose process died, and check everything that must hold; return all events."""
+    run_id, chat_id = (
+        run_of(events_before),
+        next(event["chatId"] for event in events_before if event["type"] == "request.query"),
+    )
     async with restart(suite) as client:
-        rest = await read(client, run_id, seen[-1]["seq"])
-        whole = [*seen, *rest]
+        events_after = await read(client, run_id, events_before[-1]["seq"])
+        whole = [*events_before, *events_after]
         seqs = [event["seq"] for event in whole]
         assert seqs == sorted(seqs)
         assert [event["type"] for event in whole if event["type"] in TERMINAL] == [whole[-1]["type"]]
-        later = [event["type"] for event in rest if event["seq"] > 1_000_000]
-        # There are none where the reader was so far behind that the run had ended before its process died.
+        later = [event["type"] for event in events_after if event["seq"] > 1_000_000]
+        # There are none if the run had ended before its process died, while the reader lagged behind.
         assert later[:1] in (["attempt.reset"], [])
         expected = fold(whole)
         for index in range(0, len(whole), max(1, len(whole) // seqs_max)):
@@ -130,7 +135,7 @@ async def check_resumed(suite: Suite, world: World, seen: list[Event], *, seqs_m
 
 
 def assert_whole(log: list[dict[str, Any]], run_id: str) -> None:
-    """Numbered without gaps, each line once, each call with one result, one end."""
+    """Check a log: lines are numbered without gaps, each call has one result, and the run has one end."""
     assert [line["_n"] for line in log] == list(range(1, len(log) + 1))
     assert len({line["uuid"] for line in log}) == len(log)
     lines = [line for line in log if line.get("runId") == run_id]
@@ -145,19 +150,19 @@ def assert_whole(log: list[dict[str, Any]], run_id: str) -> None:
     assert len(set(named)) == len(named)
 
 
-def changes_of(changes: dict[str, Any]) -> dict[str, Any]:
+def with_tools(changes: dict[str, Any]) -> dict[str, Any]:
     return {"toolConfig": {"backends": ["look", "act", "fails"]}} | changes
 
 
 async def run_until(suite: Suite, until: str, **fields: Any) -> list[Event]:
-    """What was seen of a run whose process died at the first event of this type."""
+    """Run up to the first event of this type and kill the process; return the events so far."""
     crashes = Crashes(suite)
-    given: dict[str, Any] = {"agent_key": "react", "chat_id": CHAT} | fields
-    async with suite.client.ask("hello", **given) as deltas:
-        seen = await read_until(deltas, until)
-        crashes.kill(run_of(seen))
+    query_fields: dict[str, Any] = {"agent_key": "react", "chat_id": CHAT} | fields
+    async with suite.client.ask("hello", **query_fields) as deltas:
+        events = await read_until(deltas, until)
+        crashes.kill(run_of(events))
     await suite.stop()
-    return seen
+    return events
 
 
 async def read_rest(client: Client, events: list[Event]) -> list[Event]:

@@ -1,4 +1,4 @@
-"""A definition of an agent that uses most fields, and what can be wrong with each."""
+"""An agent definition that uses most fields, and wrong values for each of them."""
 
 from typing import Any
 
@@ -52,15 +52,15 @@ MISTAKES: dict[str, Any] = {
     "planExecute.summary.systemPrompt": 7,
     "models": {"vision": {"model": 5}},
 }
-"""Values of fields that are wrong in themselves."""
+"""Wrong values by field."""
 
 
 def put(definition: dict[str, Any], path: str, value: Any) -> None:
     *parts, last = path.split(".")
-    at: Any = definition
+    section: Any = definition
     for part in parts:
-        at = at[int(part) if isinstance(at, list) else part]
+        section = section[int(part) if isinstance(section, list) else part]
     if value is GONE:
-        del at[last]
+        del section[last]
     else:
-        at[int(last) if isinstance(at, list) else last] = value
+        section[int(last) if isinstance(section, list) else last] = value

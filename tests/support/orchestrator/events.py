@@ -17,13 +17,13 @@ def as_json(delta: agent_pb2.AgentDelta) -> Event:
 
 
 def only(events: list[Event], kind: str) -> Event:
-    """The one event of this type."""
+    """Return the only event of this type."""
     [event] = [event for event in events if event["type"] == kind]
     return event
 
 
 def kinds(events: list[Event], *prefixes: str) -> list[str]:
-    """The types of the events whose type begins so."""
+    """Return the types of the events whose type starts with one of these prefixes."""
     return [event["type"] for event in events if event["type"].startswith(prefixes)]
 
 
@@ -40,13 +40,13 @@ def run_of(events: list[Event]) -> str:
 
 
 async def ask_for(client: Client, message: str = "hello", **fields: Any) -> list[Event]:
-    """All of a run, to its end."""
+    """Ask, and return all events of the run."""
     async with client.ask(message, **fields) as deltas:
         return [as_json(delta) async for delta in deltas]
 
 
 async def read_until(deltas: AsyncIterable[agent_pb2.AgentDelta], until: str) -> list[Event]:
-    """What comes up to the first event of this type, or to the end."""
+    """Read up to the first event of this type, or to the end; return the events."""
     events: list[Event] = []
     async for delta in deltas:
         events.append(as_json(delta))
@@ -56,13 +56,13 @@ async def read_until(deltas: AsyncIterable[agent_pb2.AgentDelta], until: str) ->
 
 
 async def ask_until(client: Client, until: str, message: str = "hello", **fields: Any) -> list[Event]:
-    """What is seen of a run by who leaves at the first event of this type."""
+    """Ask, and leave at the first event of this type; return the events so far."""
     async with client.ask(message, **fields) as deltas:
         return await read_until(deltas, until)
 
 
 async def read(client: Client, run_id: str, last_seq: int = 0) -> list[Event]:
-    """All that comes after `last_seq`."""
+    """Attach after `last_seq`, and return all later events."""
     async with client.attach(run_id, last_seq) as deltas:
         return [as_json(delta) async for delta in deltas]
 

@@ -1,4 +1,4 @@
-"""What stands in files."""
+"""Searching files for a text."""
 
 from pathlib import Path
 

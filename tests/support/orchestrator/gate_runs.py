@@ -1,4 +1,4 @@
-"""Runs that wait at gates, and what people do there."""
+"""Runs that wait at gates, and actions of people on them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -18,12 +18,12 @@ from tests.support.orchestrator.suite import Serve, Suite
 from tests.support.order import Event
 
 Gate: TypeAlias = tuple[str, str]
-"""Its run's id, and its own."""
+"""The ids of a gate's run and of the gate."""
 
 
 @dataclass
-class Asked:
-    """A run of ada's that waits."""
+class GateFollower:
+    """Reads a run of ada's, and learns the gate at which it waits."""
 
     events: list[Event] = field(default_factory=list[Event])
     gate: asyncio.Future[tuple[str, str]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -40,19 +40,21 @@ class Asked:
 
 
 @asynccontextmanager
-async def reading_run(client: Client, **fields: Any) -> AsyncGenerator[tuple[Gate, Asked, asyncio.Task[list[Event]]]]:
-    """A run that waits at a gate, and is read to its end, which the block waits for."""
+async def reading_run(
+    client: Client, **fields: Any
+) -> AsyncGenerator[tuple[Gate, GateFollower, asyncio.Task[list[Event]]]]:
+    """Start a run that waits at a gate and read it; the block waits until it has ended."""
     async with asyncio.TaskGroup() as group:
-        asked = Asked()
-        run = group.create_task(asked.follow(client, **fields))
-        yield await asked.gate, asked, run
+        follower = GateFollower()
+        run = group.create_task(follower.follow(client, **fields))
+        yield await follower.gate, follower, run
 
 
 @asynccontextmanager
 async def waiting_run(
     serve: Serve, rule: dict[str, Any], kind: str = "approval", **fields: Any
 ) -> AsyncGenerator[tuple[Suite, Gate, asyncio.Task[list[Event]]]]:
-    """A run of ada's that waits at a gate with this rule."""
+    """Start a run of ada's that waits at a gate with this rule."""
     async with serve(asking(kind), ANSWER, **({"keys": KEYS} | LISTED | fields)) as suite:
         offer(suite, rule, kind)
         async with reading_run(suite.client) as (gate, _, run):
@@ -60,13 +62,13 @@ async def waiting_run(
 
 
 @asynccontextmanager
-async def killing_owner(suite: Suite, owner: Replica) -> AsyncGenerator[tuple[Gate, Asked]]:
-    """A run of ada's that waits at a gate; its owner dies at the end of the block."""
-    crashes, asked = Crashes(suite), Asked()
+async def killing_owner(suite: Suite, owner: Replica) -> AsyncGenerator[tuple[Gate, GateFollower]]:
+    """Start a run of ada's that waits at a gate; its owner is killed at the end of the block."""
+    crashes, follower = Crashes(suite), GateFollower()
     async with as_user(owner.address, "ada") as ada:
-        run = asyncio.create_task(asked.follow(ada))
-        gate = await asked.gate
-        yield gate, asked
+        run = asyncio.create_task(follower.follow(ada))
+        gate = await follower.gate
+        yield gate, follower
         crashes.kill(gate[0])
         await owner.stop()
         with suppress(HeadraceError):
@@ -75,8 +77,8 @@ async def killing_owner(suite: Suite, owner: Replica) -> AsyncGenerator[tuple[Ga
 
 @asynccontextmanager
 async def owner_dying_after(suite: Suite, payload: str) -> AsyncGenerator[tuple[Client, gates_pb2.Gate]]:
-    """A run whose owner dies when this answer to its gate is in the log, and nothing after it: a client of the next
-    owner, and the gate that it opens."""
+    """Start a run whose owner dies right after this answer to its gate is in the log; yield a client of the next owner,
+    and the gate that it opens."""
     crashes, run_id = Crashes(suite), ""
     with suppress(HeadraceError):
         async with suite.client.ask("hello", agent_key="react") as deltas:
@@ -95,13 +97,13 @@ async def owner_dying_after(suite: Suite, payload: str) -> AsyncGenerator[tuple[
 
 
 async def read_as(address: str, name: str, run_id: str) -> list[Event]:
-    """All of a run, as this user reads it."""
+    """Return all events of a run, as this user reads them."""
     async with as_user(address, name) as client:
         return await read(client, run_id)
 
 
 async def try_as(address: str, name: str, act: Callable[[Client], Awaitable[str]]) -> str:
-    """Do this as `name`; return what comes of it, or the error's reason."""
+    """Act as `name`; return the result, or the error's reason."""
     async with as_user(address, name) as client:
         try:
             return await act(client)
@@ -120,6 +122,6 @@ async def delegate(address: str, name: str, gate: Gate, *to: str, **fields: Any)
     return await try_as(address, name, lambda client: client.delegate_gate(*gate, to, **fields))
 
 
-async def rules_in_force() -> None:
-    """Return when approvals.yaml has been read again: the watcher looks every 300 ms, twice."""
+async def wait_for_rules() -> None:
+    """Wait until approvals.yaml has been reloaded: the watcher checks it every 300 ms, twice."""
     await asyncio.sleep(0.8)

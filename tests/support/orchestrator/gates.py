@@ -19,7 +19,7 @@ NEED = common_pb2.CredentialNeed(
 
 
 async def execute(request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    """What the tools service does: `fetch` runs with a credential alone, and `bad` is none."""
+    """Act as the tools service: `fetch` runs only with a credential, and `bad-one` is refused."""
     given = find_tool_credential(NEED.name)
     outcome = tools_pb2.ToolOutcome(ok=True, result=f"{request.tool_name} has run")
     if request.tool_name == "fetch" and given in ("", "bad-one"):

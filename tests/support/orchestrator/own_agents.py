@@ -1,4 +1,4 @@
-"""Agents of tenants: what the operator grants, definitions that keep to it, and changes of them."""
+"""Agents of tenants: the operator's grants, definitions within them, and changes of them."""
 
 import json
 import uuid
@@ -40,7 +40,7 @@ def make(key: str = "own", **changes: Any) -> str:
 
 
 def grant(suite: Suite, grants: dict[str, Any] = GRANTS) -> None:
-    """Have the operator's file say this; JSON is YAML."""
+    """Write the operator's file of grants, as JSON, which is valid YAML."""
     (suite.config.config_dir / "tenant-agents.yaml").write_text(json.dumps(grants))
 
 
@@ -51,7 +51,7 @@ async def put(client: Client, definition: str, **fields: Any) -> agent_pb2.Agent
 
 
 async def wait_for_grants(client: Client) -> None:
-    """Return when the operator's file has been read."""
+    """Wait until the operator's file of grants has been read."""
 
     async def has_come() -> bool:
         found = (await client.validate_agent(make("probe"), for_tenant=True)).problems
@@ -61,7 +61,7 @@ async def wait_for_grants(client: Client) -> None:
 
 
 async def wait_for_tool(client: Client, name: str) -> None:
-    """Return when the suite knows the tool: what it was told before holds for a while."""
+    """Wait until the suite knows the tool; lists of tools are cached for a while."""
 
     async def is_listed() -> bool:
         definition = make(toolConfig={"backends": [name]})
@@ -71,7 +71,7 @@ async def wait_for_tool(client: Client, name: str) -> None:
 
 
 async def wait_for_owner(client: Client, key: str, owner: str = "") -> None:
-    """Return when the agent is of this owner; empty: when there is none."""
+    """Wait until the agent has this owner; empty: until it does not exist."""
 
     async def is_so() -> bool:
         return {agent.key: agent.owner for agent in await client.agents()}.get(key, "") == owner
@@ -85,7 +85,7 @@ async def run(client: Client, key: str = "own", **fields: Any) -> list[Event]:
 
 @asynccontextmanager
 async def tenants(serve: Serve, *turns: list[Step], **fields: Any) -> AsyncGenerator[tuple[Suite, Client, Client]]:
-    """A suite with its grants, and clients of two tenants."""
+    """Start a suite with GRANTS; yield it with clients of two tenants."""
     async with AsyncExitStack() as stack:
         suite: Suite = await stack.enter_async_context(serve(*turns, keys=KEYS, **fields))
         grant(suite)
@@ -98,7 +98,7 @@ ANSWER = answer("Done.")
 
 
 class Model:
-    """Waits with a form, works until it `may_end`, or answers, by what it is asked."""
+    """A scripted model that, depending on the message, opens a form, works until `may_end`, or answers."""
 
     def __init__(self, suite: Suite) -> None:
         self.may_end = False
@@ -114,21 +114,21 @@ class Model:
         return ANSWER
 
 
-async def begin_in_every_state(suite: Suite, client: Client, key: str) -> dict[str, list[Event]]:
-    """Runs of a `Model` that wait for a person, that work, and that wait for their turn: what was seen of each."""
+async def start_in_every_state(suite: Suite, client: Client, key: str) -> dict[str, list[Event]]:
+    """Start runs of a `Model` that wait for a person, are running and are queued; return the events so far by run."""
     chats = str(uuid.uuid4()), str(uuid.uuid4())
     waiting = await ask_until(client, "tool.end", "wait", agent_key=key, chat_id=chats[0])
     working = await ask_until(client, "content.delta", "work", agent_key=key, chat_id=chats[1])
     queued = await ask_until(client, "request.query", "then", agent_key=key, chat_id=chats[1])
-    seen = {run_of(waiting): waiting, run_of(working): working}
-    [queued_id] = {run.run_id for run in await unfinished_runs(suite)} - {*seen}
-    return seen | {queued_id: queued}
+    events_by_run = {run_of(waiting): waiting, run_of(working): working}
+    [queued_id] = {run.run_id for run in await unfinished_runs(suite)} - {*events_by_run}
+    return events_by_run | {queued_id: queued}
 
 
-async def check_first_version(client: Client, seen: dict[str, list[Event]], cancelled: str) -> None:
-    """Hold the rest of the runs against having the agent's first version, and an end."""
-    for run_id, events in seen.items():
-        rest = await read(client, run_id, events[-1]["seq"])
-        assert rest[-1]["type"] == ("run.cancel" if run_id == cancelled else "run.complete")
-        assert "run.notice" not in {event["type"] for event in rest}
+async def check_first_version(client: Client, events_by_run: dict[str, list[Event]], cancelled: str) -> None:
+    """Check that the runs end, with the agent's first version."""
+    for run_id, events in events_by_run.items():
+        events_after = await read(client, run_id, events[-1]["seq"])
+        assert events_after[-1]["type"] == ("run.cancel" if run_id == cancelled else "run.complete")
+        assert "run.notice" not in {event["type"] for event in events_after}
         assert (await client.run(run_id)).agent_version == 1

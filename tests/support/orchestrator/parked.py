@@ -1,4 +1,4 @@
-"""Runs that are parked: how often it has happened, seen from outside, and runs that nobody reads."""
+"""Parked runs: a counter of parkings, and runs without readers."""
 
 import asyncio
 
@@ -11,8 +11,8 @@ from tests.support.orchestrator.suite import Suite
 WAIT_S = 200.0
 
 
-class Parked:
-    """Counts from where it is made on, in all orchestrators of this process."""
+class ParkingCounter:
+    """Counts parkings in all orchestrators of this process since its creation."""
 
     def __init__(self) -> None:
         self._before = self._read()
@@ -30,8 +30,8 @@ class Parked:
                 await asyncio.sleep(0.01)
 
 
-async def begin(client: Client, message: str = "hello") -> tuple[str, str]:
-    """Ask, and leave when a gate is open; return the run and the gate."""
+async def ask_and_leave_at_gate(client: Client, message: str = "hello") -> tuple[str, str]:
+    """Ask, and leave when a gate is open; return the ids of the run and the gate."""
     run_id = ""
     async with client.ask(message, agent_key="react") as deltas:
         async for delta in deltas:
@@ -41,8 +41,8 @@ async def begin(client: Client, message: str = "hello") -> tuple[str, str]:
     raise AssertionError("no gate was opened")
 
 
-async def wait_for_nobody(suite: Suite, run_id: str) -> int:
-    """Return when nobody has the run and memory knows until when; that time, in Unix milliseconds."""
+async def wait_until_unowned(suite: Suite, run_id: str) -> int:
+    """Wait until the run has no owner; return when it is due, in Unix milliseconds."""
     async with asyncio.timeout(WAIT_S):
         while True:
             request = memory_pb2.ListUnfinishedRunsRequest(run_id=run_id)

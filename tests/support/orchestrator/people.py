@@ -1,4 +1,4 @@
-"""Runs that a person takes part in: what is submitted when an event comes."""
+"""Runs in which a person acts when an event arrives."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ CHAT = "5f0c0000-0000-4000-8000-000000000077"
 
 
 async def submit(suite: Suite, run_id: str, wait_id: str, payload: Any, **fields: Any) -> str:
-    """Submit for a toolId or an approvalId; the status that comes back."""
+    """Submit for a toolId or an approvalId; return the status."""
     kind = "approval_id" if wait_id.startswith("approval_") else "tool_id"
     request = agent_pb2.SubmitRequest(run_id=run_id, payload=json.dumps(payload), **({kind: wait_id} | fields))
     async with open_channel(suite.address) as channel:
@@ -32,13 +32,13 @@ async def submit(suite: Suite, run_id: str, wait_id: str, payload: Any, **fields
 
 
 async def state(suite: Suite, run_id: str) -> str:
-    """The run's state now."""
+    """Return the run's current state."""
     async with open_client(suite.address) as client:
         return (await client.run(run_id)).state
 
 
 def submits(suite: Suite, payload: Any) -> Act:
-    """Submit this for the call, or for the approval, of an event."""
+    """Return an act that submits this for an event's call or approval."""
 
     async def act(event: Event) -> None:
         wait_id = event.get("approvalId") or event["toolId"]
@@ -48,7 +48,7 @@ def submits(suite: Suite, payload: Any) -> Act:
 
 
 def answers(suite: Suite, payload: Any) -> Act:
-    """Answer an event's gate with this."""
+    """Return an act that answers an event's gate with this."""
 
     async def act(event: Event) -> None:
         reply = await suite.client.answer_gate(event["runId"], event["gateId"], json.dumps(payload))
@@ -58,7 +58,7 @@ def answers(suite: Suite, payload: Any) -> Act:
 
 
 def cancels(suite: Suite, **fields: Any) -> Act:
-    """Cancel the run of an event."""
+    """Return an act that cancels an event's run."""
 
     async def act(event: Event) -> None:
         await suite.client.cancel(event["runId"], **fields)
@@ -67,8 +67,8 @@ def cancels(suite: Suite, **fields: Any) -> Act:
 
 
 async def ask(suite: Suite, *acts: tuple[str, Act], message: str = "hello", **fields: Any) -> list[Event]:
-    """A whole run; each act is done, in a task of its own, when the next event of its type comes, and is told its run's
-    id whatever the event says.
+    """Run a query to its end. Each act runs in a task of its own when the next event of its type arrives; it gets the
+    event, with the run's id added.
     """
     events: list[Event] = []
     run_id = ""

@@ -1,4 +1,4 @@
-"""A scripted model that plans, works on tasks and sums up, and what its runs told."""
+"""A scripted model that plans, works on tasks and sums up, and queries about its runs' events."""
 
 import json
 from collections.abc import Callable
@@ -57,19 +57,21 @@ def restate(*tasks: dict[str, Any]) -> list[Step]:
 
 
 def task_id(request: llm_pb2.ChatRequest) -> str:
-    """Of the task that the request works on."""
+    """Return the id of the task that the request works on."""
     return system(request).removeprefix("You work on ")[:8]
 
 
 def task_of(request: llm_pb2.ChatRequest) -> str:
-    """The description of the task that the request works on."""
+    """Return the description of the task that the request works on."""
     prompts = [text_of(message) for message in request.messages if text_of(message).startswith("Your task ")]
     return prompts[-1].partition(": ")[2].partition("\n")[0]
 
 
-def model(plan: list[Step], *, work: Reply | None = None, told: Reply = update, planner: Reply | None = None) -> Reply:
-    """A model that plans once, does each task in one turn, tells it and sums up; or as given. It answers by what it is
-    asked, so that whoever asks again is told the same.
+def model(
+    plan: list[Step], *, work: Reply | None = None, report: Reply = update, planner: Reply | None = None
+) -> Reply:
+    """Return a model that plans once, does each task in one turn, reports its status and sums up, or as given.
+    Its answers depend only on the request, so a repeated request gets the same answer.
     """
 
     def reply(request: llm_pb2.ChatRequest) -> list[Step]:
@@ -78,7 +80,7 @@ def model(plan: list[Step], *, work: Reply | None = None, told: Reply = update, 
         if request.stage == "summary":
             return answer("the ", "answer")
         if request.tool_choice == "_plan_update_task_":
-            return told(request)
+            return report(request)
         return work(request) if work else answer(f"did {task_of(request)}")
 
     return reply
@@ -98,28 +100,28 @@ def check_pairs(suite: Suite) -> None:
 
 
 def outline(events: list[Event]) -> list[str]:
-    """Plan, task and terminal events, tasks by their description."""
+    """Return task and terminal events in short, with the tasks' descriptions."""
     names: dict[str, str] = {}
-    told: list[str] = []
+    lines: list[str] = []
     for event in events:
         kind = event["type"]
         if kind.startswith("plan."):
             names |= {task["taskId"]: task["description"] for task in event["plan"]}
         if kind.startswith("task."):
-            told.append(f"{kind.removeprefix('task.')} {names[event['taskId']]}")
+            lines.append(f"{kind.removeprefix('task.')} {names[event['taskId']]}")
         elif kind in ("run.complete", "run.cancel", "run.error"):
-            told.append(kind)
-    return told
+            lines.append(kind)
+    return lines
 
 
 def plan_of(events: list[Event]) -> dict[str, str]:
-    """The last plan: descriptions and statuses, in order."""
+    """Return the last plan's statuses by description, in order."""
     plans = [event["plan"] for event in events if event["type"].startswith("plan.")]
     return {task["description"]: task["status"] for task in plans[-1]}
 
 
 def busy(request: llm_pb2.ChatRequest) -> list[Step]:
-    """Work with a tool, then without."""
+    """Work in two turns: first with a tool, then without."""
     if request.messages[-1].role == "user":
         return [*reasoning("hm"), *content("looking"), *call("look"), *finish("tool_calls")]
     return answer("did")
@@ -127,11 +129,11 @@ def busy(request: llm_pb2.ChatRequest) -> list[Step]:
 
 def busy_planner(request: llm_pb2.ChatRequest) -> list[Step]:
     text = last_text(request)
-    if text == "and then?":  # the next query of the chat
+    if text == "and then?":  # The next query of the chat.
         return add("once more")
     if "_plan_restate_tasks_" in text:
-        left = [line for line in text.splitlines() if line.startswith("- ")]
-        return restate(*({"taskId": line[2:10], "description": line[12:]} for line in left))
+        open_tasks = [line for line in text.splitlines() if line.startswith("- ")]
+        return restate(*({"taskId": line[2:10], "description": line[12:]} for line in open_tasks))
     if "is to be split" in text:
         return add("half", call_id="half")
     return answer("that is all")

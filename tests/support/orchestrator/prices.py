@@ -6,18 +6,18 @@ from typing import Any
 
 from headrace.v1 import llm_pb2
 from tests.support.orchestrator.steps import Step, answer, content
-from tests.support.orchestrator.subagents import delegated, first_question, texts_of
+from tests.support.orchestrator.subagents import delegate_task, first_question, texts_of
 from tests.support.orchestrator.suite import Suite
 from tests.support.order import Event
 
 ANSWER_TOKENS = 4000
-"""What the scripted provider writes unless it is told to stop earlier."""
+"""Output tokens of the scripted provider, unless max_tokens is lower."""
 
 INPUT_TOKENS = 5
-"""What it bills for any request: less than is counted."""
+"""Input tokens that it bills for any request; fewer than are counted."""
 
 
-def priced(
+def priced_model(
     name: str = "m", output_usd: float = 10.0, *, input_usd: float = 0.0, output_tokens_max: int = ANSWER_TOKENS
 ) -> llm_pb2.ModelInfo:
     return llm_pb2.ModelInfo(
@@ -31,7 +31,7 @@ def priced(
 
 
 def bill(request: llm_pb2.ChatRequest, output_usd: float = 10.0, input_usd: float = 0.0) -> list[Step]:
-    """What a provider tells that keeps to max_tokens, by its own prices."""
+    """Return usage and finish of a provider that respects max_tokens, at these prices."""
     output = min(request.max_tokens or ANSWER_TOKENS, ANSWER_TOKENS)
     usage = llm_pb2.LlmDelta(
         usage={  # pyright: ignore[reportArgumentType] - a dict is a message to protobuf
@@ -45,9 +45,9 @@ def bill(request: llm_pb2.ChatRequest, output_usd: float = 10.0, input_usd: floa
     return [usage, llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=reason))]
 
 
-def plant(suite: Suite, children: list[str], prices: dict[str, float]) -> None:
-    """Let the run's first turn, which is free, call these agents, each of which writes a dear answer."""
-    calls = [step for n, key in enumerate(children) for step in delegated(f"task {n}", index=n, agentKey=key)]
+def script_tree(suite: Suite, children: list[str], prices: dict[str, float]) -> None:
+    """Let the run's first turn, which is free, call these agents, each of which writes an expensive answer."""
+    calls = [step for n, key in enumerate(children) for step in delegate_task(f"task {n}", index=n, agentKey=key)]
     free = llm_pb2.LlmDelta(usage={"input_tokens": 10, "output_tokens": 0, "model_calls": 1})  # pyright: ignore[reportArgumentType] - a dict is a message to protobuf
     ends = [free, llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason="tool_calls"))]
 
@@ -69,14 +69,14 @@ def spent_usd(events: list[Event]) -> float:
 
 
 CALL_USD = 0.04
-"""What each answer costs at most, and does."""
+"""The maximum and actual cost of each answer."""
 
 
-def limit(folder: Path, usd: float, **rule: Any) -> None:
+def write_budget(folder: Path, usd: float, **rule: Any) -> None:
     rule = {"id": "all", "period": "month", "usd": usd} | rule
     (folder / "budgets.yaml").write_text(json.dumps({"budgets": [rule]}))
 
 
-def answer_dearly(suite: Suite) -> None:
-    suite.llm.models = [priced()]
+def answer_at_full_price(suite: Suite) -> None:
+    suite.llm.models = [priced_model()]
     suite.llm.reply = lambda request: [*content("a story"), *bill(request)]

@@ -1,4 +1,4 @@
-"""Runs of each kind; their models and tools answer by what they are asked, so that who asks again is told the same."""
+"""Runs of each kind; models and tools answer by the request alone, so a repeated request gets the same answer."""
 
 import asyncio
 import json
@@ -18,10 +18,10 @@ ACT = call(ONCE, '{"n":1}', call_id="call_2")
 
 
 def planned(request: llm_pb2.ChatRequest) -> list[Step]:
-    """A model that plans three tasks, two of which may be done together, looks once for each, and sums up."""
-    said = any(message.tool_calls for message in request.messages)
+    """A model that plans three tasks, two of which may run in parallel, looks once for each, and sums up."""
+    has_calls = any(message.tool_calls for message in request.messages)
     match request.stage:
-        case "plan" if said:
+        case "plan" if has_calls:
             return answer("Nothing more.")
         case "plan":
             group = {"group": "g"}
@@ -31,10 +31,10 @@ def planned(request: llm_pb2.ChatRequest) -> list[Step]:
         case _ if request.tool_choice == "_plan_update_task_":
             return plans.update(request)
         case _:
-            seen = f"look_{plans.task_id(request)}"
-            if any(message.tool_call_id == seen for message in request.messages):
+            look_id = f"look_{plans.task_id(request)}"
+            if any(message.tool_call_id == look_id for message in request.messages):
                 return reasoning("so") + content("did ", plans.task_of(request)) + finish()
-            return call_tool(LOOKS, '{"at":1}', call_id=seen)
+            return call_tool(LOOKS, '{"at":1}', call_id=look_id)
 
 
 def breaking(request: llm_pb2.ChatRequest) -> list[Step]:
@@ -46,7 +46,7 @@ def breaking(request: llm_pb2.ChatRequest) -> list[Step]:
 
 
 def checking(request: llm_pb2.ChatRequest) -> list[Step]:
-    """A model that looks, drafts an answer, corrects it, and sums up what it thought."""
+    """A model that looks, drafts an answer, corrects it, and summarises its reasoning."""
     if request.stage == "reasoning_summary":
         return answer("I ", "looked.")
     if "<draft>" in plans.last_text(request):
@@ -57,10 +57,10 @@ def checking(request: llm_pb2.ChatRequest) -> list[Step]:
 
 
 def delegating(request: llm_pb2.ChatRequest) -> list[Step]:
-    """A model that calls two sub-agents, each of which looks once; one of them has a third look for it."""
-    said = [message for message in request.messages if message.role != "system"]
-    task = said[0].content[0].text
-    if any(message.role == "tool" for message in said):
+    """A model that calls two sub-agents: one looks itself, the other calls a third one that looks."""
+    messages = [message for message in request.messages if message.role != "system"]
+    task = messages[0].content[0].text
+    if any(message.role == "tool" for message in messages):
         return reasoning("so") + content("did ", task) + finish()
     if task == "hello":
         return _delegated("a", index=0) + _delegated("b", index=1) + finish("tool_calls")
@@ -112,11 +112,11 @@ RUNS: dict[str, tuple[str, Play, dict[str, Any]]] = {
 
 
 class World:
-    """A model that plays its turns by the answers it is shown, and tools that keep records as the real ones do."""
+    """A model that plays turns by the request's number of answers, and tools that record effects like real ones."""
 
     def __init__(self, suite: Suite, play: Play) -> None:
         self.runs: Counter[tuple[str, str]] = Counter()
-        """How often each effect of a tool came about."""
+        """How often each effect of a tool happened."""
         self._play = play
         self._tools = suite.tools
         self._done: dict[str, tools_pb2.ToolOutcome] = {}
@@ -135,10 +135,10 @@ class World:
     def _reply(self, request: llm_pb2.ChatRequest) -> list[Step]:
         if callable(self._play):
             return self._play(request)
-        said = sum(message.role == "assistant" for message in request.messages)
-        turn = self._play[min(said, len(self._play) - 1)]
-        asks = any(isinstance(step, llm_pb2.LlmDelta) and step.HasField("tool_call") for step in turn)
-        return [*turn, *finish("tool_calls" if asks else "stop")]
+        answers = sum(message.role == "assistant" for message in request.messages)
+        turn = self._play[min(answers, len(self._play) - 1)]
+        has_call = any(isinstance(step, llm_pb2.LlmDelta) and step.HasField("tool_call") for step in turn)
+        return [*turn, *finish("tool_calls" if has_call else "stop")]
 
     async def _execute(self, request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
         yield tools_pb2.ToolDelta(output=tools_pb2.ToolOutputDelta(stream="stdout", delta="at it\n"))
@@ -150,5 +150,5 @@ class World:
         yield tools_pb2.ToolDelta(result=self._done[request.effect_key])
 
     def _check(self, key: str) -> tools_pb2.CheckEffectResponse:
-        done = self._done.get(key)
-        return tools_pb2.CheckEffectResponse(state="done" if done else "not_done", result=done)
+        outcome = self._done.get(key)
+        return tools_pb2.CheckEffectResponse(state="done" if outcome else "not_done", result=outcome)

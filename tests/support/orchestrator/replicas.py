@@ -1,4 +1,4 @@
-"""Two orchestrators that reach each other, over one suite's memory."""
+"""Two orchestrators that reach each other and share one suite's memory."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,14 +14,14 @@ LEASE_S = 1.5
 
 @dataclass
 class Replica:
-    """One of them, and a way to it alone."""
+    """One of the orchestrators, with a client of it."""
 
     client: Client
     address: str
     _process: AsyncExitStack
 
     async def stop(self) -> None:
-        """As SIGTERM does."""
+        """Stop like on SIGTERM."""
         await self._process.aclose()
 
 
@@ -37,7 +37,7 @@ async def replica(suite: Suite, name: str, *, drain_s: float = 0.3) -> AsyncGene
 
 @asynccontextmanager
 async def two_replicas(suite: Suite, *, drain_s: float = 0.3) -> AsyncGenerator[tuple[Replica, Replica]]:
-    """Replicas in the place of the suite's own one."""
+    """Start two replicas instead of the suite's own orchestrator."""
     await suite.stop()
     async with replica(suite, "a", drain_s=drain_s) as a, replica(suite, "b", drain_s=drain_s) as b:
         yield a, b

@@ -1,11 +1,11 @@
-"""What the model was asked."""
+"""Requests to the model."""
 
 from headrace.v1 import llm_pb2
 from tests.support.orchestrator.suite import Suite
 
 
 def assert_paired(request: llm_pb2.ChatRequest) -> None:
-    """Every call has its result right behind it, and every result its call."""
+    """Check that every call is directly followed by its result, and every result has its call."""
     waiting: list[str] = []
     for message in request.messages:
         if message.role == "tool":
@@ -18,7 +18,7 @@ def assert_paired(request: llm_pb2.ChatRequest) -> None:
 
 
 def last_result(suite: Suite) -> str:
-    """The newest tool result that the model was given."""
+    """Return the latest tool result in the model's last request."""
     assert_paired(suite.llm.requests[-1])
     return (
         next(message for message in reversed(suite.llm.requests[-1].messages) if message.role == "tool").content[0].text
@@ -26,11 +26,11 @@ def last_result(suite: Suite) -> str:
 
 
 def shown(suite: Suite, turn: int = -1) -> set[str]:
-    """The tools of a request."""
+    """Return the names of a request's tools."""
     return {schema.name for schema in suite.llm.requests[turn].tools}
 
 
 def reminder(suite: Suite, turn: int = -1) -> str:
-    """What the model is told behind the last message."""
+    """Return the reminder after the last message of a request, or an empty text."""
     last = suite.llm.requests[turn].messages[-1].content[-1].text
     return last if last.startswith("<system_reminder>") else ""

@@ -11,7 +11,7 @@ from tests.support.order import Event
 
 
 async def read_recorded(suite: Suite, run_id: str) -> list[Event]:
-    """The log's events of a run."""
+    """Return a run's events from the log."""
     events = [as_json(event) for event in (await suite.client.chat(suite.chat_id)).events]
     starts = [index for index, event in enumerate(events) if event["type"] == "request.query"]
     runs = [events[start:stop] for start, stop in zip(starts, [*starts[1:], None], strict=True)]
@@ -23,7 +23,7 @@ async def unfinished_runs(suite: Suite) -> Sequence[memory_pb2.UnfinishedRun]:
 
 
 async def wait_for_ends(suite: Suite) -> None:
-    """Return when the log has the end of each of its runs."""
+    """Wait until the log has the end of every run."""
     while await unfinished_runs(suite):
         await asyncio.sleep(0.02)
 
@@ -39,7 +39,7 @@ async def wait_for_title(suite: Suite, chat_id: str, title: str) -> None:
 
 
 async def follow(client: Client, run_id: str, heard: asyncio.Event) -> list[Event]:
-    """All events of the run; `heard` is set with the first."""
+    """Read the run and return all its events; `heard` is set with the first."""
     events: list[Event] = []
     async with client.attach(run_id) as deltas:
         async for delta in deltas:

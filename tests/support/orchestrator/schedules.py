@@ -1,4 +1,4 @@
-"""Schedules, as the facade asks memory for them."""
+"""Calls of memory's schedules, as the facade makes them."""
 
 import asyncio
 import time
@@ -21,9 +21,9 @@ class Schedules:
         self._stub = stub
 
     async def create(self, **fields: Any) -> str:
-        asked: dict[str, Any] = {"agent_key": "react", "message": "what is new?"} | fields
+        schedule_fields: dict[str, Any] = {"agent_key": "react", "message": "what is new?"} | fields
         with rpc_errors():
-            answer = await self._stub.CreateSchedule(schedule_pb2.CreateScheduleRequest(**asked))
+            answer = await self._stub.CreateSchedule(schedule_pb2.CreateScheduleRequest(**schedule_fields))
         return answer.schedule.schedule_id
 
     async def create_and_trigger(self, **fields: Any) -> str:
@@ -36,7 +36,7 @@ class Schedules:
             await self._stub.TriggerSchedule(schedule_pb2.TriggerScheduleRequest(schedule_id=schedule_id))
 
     async def post(self, schedule_id: str, event_id: str, body: str) -> None:
-        """Post as another system does."""
+        """Post a signed payload, like another system."""
         with rpc_errors():
             rotate = schedule_pb2.RotateScheduleSecretRequest(schedule_id=schedule_id)
             secret = (await self._stub.RotateScheduleSecret(rotate)).secret

@@ -15,31 +15,31 @@ _TIME = re.compile(r"(<system_reminder>\n)Current time: .* UTC\n")
 
 
 def hide_time(request: llm_pb2.ChatRequest) -> llm_pb2.ChatRequest:
-    """Return a request without the time behind each question, which would be in the way of most tests."""
-    shown = llm_pb2.ChatRequest()
-    shown.CopyFrom(request)
-    for message in shown.messages:
+    """Return a request without the time after each question, which most tests do not expect."""
+    copy = llm_pb2.ChatRequest()
+    copy.CopyFrom(request)
+    for message in copy.messages:
         for part in message.content:
             if _TIME.match(part.text):
                 part.text = _TIME.sub(r"\1", part.text)
-        kept = [part for part in message.content if part.text != "<system_reminder>\n</system_reminder>"]
+        parts = [part for part in message.content if part.text != "<system_reminder>\n</system_reminder>"]
         del message.content[:]
-        message.content.extend(kept)
-    return shown
+        message.content.extend(parts)
+    return copy
 
 
 class ScriptedLlm(llm_pb2_grpc.LlmServiceServicer):
-    """Plays one list of steps for each call, the last one again and again; keeps the requests.
+    """Plays one list of steps for each call, repeating the last one, and records the requests.
 
-    What is asked beside the turns (summaries, insights) has steps and requests of its own, by stage.
+    Calls next to the turns (summaries, insights) have their own steps and requests, by stage.
     """
 
     def __init__(self, *turns: list[Step]) -> None:
         self.turns = list(turns)
         self.reply: Callable[[llm_pb2.ChatRequest], list[Step]] | None = None
-        """What is played instead, where the order of requests is not fixed."""
+        """Played instead of `turns` if the order of requests is not fixed."""
         self.requests: list[llm_pb2.ChatRequest] = []
-        """Without the time."""
+        """The requests without the time."""
         self.raw_requests: list[llm_pb2.ChatRequest] = []
         self.aside: dict[str, list[Step]] = {"compact": summary()}
         self.aside_requests: list[llm_pb2.ChatRequest] = []
@@ -48,7 +48,7 @@ class ScriptedLlm(llm_pb2_grpc.LlmServiceServicer):
         self.embedded: list[llm_pb2.EmbedResponse | HeadraceError] = [
             llm_pb2.EmbedResponse(provider_key="p", model="e", embeddings=[llm_pb2.Embedding(vector=b"12345678")])
         ]
-        """What Embed gives in turn, the last one again and again."""
+        """Replies of Embed in turn; the last one is repeated."""
         self.embed_requests: list[llm_pb2.EmbedRequest] = []
         self.embedding = asyncio.Event()
         """Awaited by each Embed."""
@@ -93,7 +93,7 @@ class ScriptedLlm(llm_pb2_grpc.LlmServiceServicer):
                 elif isinstance(step, asyncio.Barrier):
                     await step.wait()
                 elif isinstance(step, str):
-                    # Without details, as the end of a connection is seen.
+                    # Without details, like the end of a connection.
                     await context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
                 else:
                     yield step

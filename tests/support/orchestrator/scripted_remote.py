@@ -1,6 +1,6 @@
-"""A remote agent that speaks A2A 1.0 and does as a test says, over real sockets.
+"""A remote agent that speaks A2A 1.0 over real sockets and follows a test's script.
 
-Its tasks go on whoever reads them. What a message begins is a play: a list of steps, the last play again and again.
+Its tasks continue without readers. Each message starts a play, a list of steps; the last play is repeated.
 """
 
 import asyncio
@@ -14,18 +14,18 @@ from typing import Any, TypeAlias
 from aiohttp import web
 
 Step: TypeAlias = str | float | dict[str, Any] | asyncio.Event | bytes
-"""A piece of the answer, seconds to wait, an event as it is, something to wait for, or bytes as they are."""
+"""A piece of the answer, seconds to wait, a complete event, an asyncio.Event to wait for, or raw bytes."""
 
 CUT = b""
-"""The connection that began the task is cut here; the task goes on."""
+"""Cuts the connection that started the task; the task continues."""
 
 
 def status(state: str, text: str = "", **fields: Any) -> dict[str, Any]:
-    told: dict[str, Any] = {"state": f"TASK_STATE_{state}", "timestamp": "2026-11-26T05:00:00.123Z"}
+    task_status: dict[str, Any] = {"state": f"TASK_STATE_{state}", "timestamp": "2026-11-26T05:00:00.123Z"}
     if text or fields:
         message = {"messageId": fields.pop("id", uuid.uuid4().hex), "role": "ROLE_AGENT", "parts": [{"text": text}]}
-        told["message"] = message | fields
-    return {"statusUpdate": {"status": told}}
+        task_status["message"] = message | fields
+    return {"statusUpdate": {"status": task_status}}
 
 
 def artifact(text: str, *, append: bool = False, name: str = "answer", parts: Any = None) -> dict[str, Any]:
@@ -70,9 +70,9 @@ class Task:
         self.changed = asyncio.Event()
 
     def show(self, history: bool = False) -> dict[str, Any]:
-        shown = {"id": self.id, "contextId": self.context_id, "status": self.status}
-        shown |= {"artifacts": [*self.artifacts.values()]} if self.artifacts else {}
-        return shown | ({"history": self.history} if history else {})
+        task = {"id": self.id, "contextId": self.context_id, "status": self.status}
+        task |= {"artifacts": [*self.artifacts.values()]} if self.artifacts else {}
+        return task | ({"history": self.history} if history else {})
 
 
 class ScriptedRemote:
@@ -80,29 +80,29 @@ class ScriptedRemote:
         self.url = ""
         self.card: dict[str, Any] = {}
         self.token = ""
-        """What is asked for as a bearer; empty: nothing."""
+        """The required bearer token; empty: none is required."""
         self.plays: list[list[Step]] = [["one ", "two ", "three", DONE]]
         self.replies: list[dict[str, Any] | bytes] = []
-        """Answers to messages in place of plays; bytes as they are."""
+        """Replies to messages instead of plays; bytes are sent unchanged."""
         self.hold: asyncio.Event | None = None
-        """Messages are taken, and not answered before this."""
+        """If set, messages are accepted, but answered only after this event."""
         self.drops = 0
-        """So many messages are taken whose connections are cut before anything is said."""
+        """Number of next messages that are accepted but whose connections are cut before any reply."""
         self.loses = 0
-        """So many are not even taken."""
+        """Number of next messages that are lost: their connections are cut before they are accepted."""
         self.tasks: dict[str, Task] = {}
         self.messages: list[dict[str, Any]] = []
         self.calls: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.redirects: dict[str, str] = {}
-        """Where requests of a path are sent on to."""
+        """Redirect targets by path."""
         self.knows_contexts = True
-        """Whether it goes on with a context that was before."""
+        """Whether it accepts messages in an existing context."""
         self.knows_ids = False
-        """Whether a messageId that it has had is the same message."""
+        """Whether a repeated messageId is treated as the same message."""
         self.canceled = asyncio.Event()
         self.tells_first = True
-        """Whether streams begin with the task."""
+        """Whether streams start with the task."""
 
     async def serve_card(self, request: web.Request) -> web.Response:
         self.headers.append(dict(request.headers))
@@ -147,7 +147,7 @@ class ScriptedRemote:
             if self.loses:
                 self.loses -= 1
                 return self._cut(request)
-            known = [one for one in self.messages if one["messageId"] == message["messageId"]]
+            known = [earlier for earlier in self.messages if earlier["messageId"] == message["messageId"]]
             self.messages.append(message)
             if message.get("contextId") and not self.knows_contexts:
                 return refuse(-32602, "INVALID_PARAMS", "no such context")

@@ -1,4 +1,4 @@
-"""A ToolService whose tools do what a test says."""
+"""A ToolService whose tools follow a test's script."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -14,8 +14,8 @@ from tests.support.orchestrator.steps import BREAK, ToolStep
 
 
 class ScriptedTools(tools_pb2_grpc.ToolServiceServicer):
-    """Two tools: `look` answers at once, `slow` says something and then waits to be stopped. Tests add others, and
-    what they do at each attempt: deltas to send, seconds to wait, an error to raise, or BREAK.
+    """Has two tools: `look` answers at once, `slow` sends output and then waits to be stopped. Tests add others, with
+    steps for each attempt: deltas to send, seconds to wait, an error to raise, or BREAK.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class ScriptedTools(tools_pb2_grpc.ToolServiceServicer):
         self.listing: Callable[[], Awaitable[None]] = nothing
         """Awaited by each ListTools."""
         self.breaking: set[str] = set()
-        """RPCs whose next call breaks off."""
+        """RPCs whose next call is aborted."""
         self.skills: list[tools_pb2.Skill] = []
         self.linked: list[str] = []
         self.requests: list[tools_pb2.ExecuteRequest] = []
@@ -34,15 +34,15 @@ class ScriptedTools(tools_pb2_grpc.ToolServiceServicer):
         self.delay_s = 0.0
         self.outcome = True
         self.result_chars = 0
-        """Of what is seen; 0: as it comes."""
+        """Length to which results are padded; 0: no padding."""
         self.files: dict[str, bytes] = {}
-        """Of every workspace."""
+        """The files of every workspace, by path."""
         self.lists_files = True
         self.upload_error: HeadraceError | None = None
         self.error: HeadraceError | None = None
         self.execute: Callable[[tools_pb2.ExecuteRequest], AsyncGenerator[tools_pb2.ToolDelta]] | None = None
         self.check: Callable[[str], tools_pb2.CheckEffectResponse] | None = None
-        """What is done instead, by a world of a test's own."""
+        """Replacements of Execute and CheckEffect by a test."""
 
     async def _break(self, name: str, context: Any) -> None:
         if name in self.breaking:
@@ -89,7 +89,7 @@ class ScriptedTools(tools_pb2_grpc.ToolServiceServicer):
             if plays := self.plays.get(request.tool_name):
                 for step in plays.pop(0) if len(plays) > 1 else plays[0]:
                     if step == BREAK:
-                        # Without details, as the end of a connection is seen.
+                        # Without details, like the end of a connection.
                         await context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
                     elif isinstance(step, HeadraceError):
                         raise step
@@ -110,8 +110,8 @@ class ScriptedTools(tools_pb2_grpc.ToolServiceServicer):
     async def ListFiles(self, request: tools_pb2.ListFilesRequest, context: Any) -> tools_pb2.ListFilesResponse:
         if not self.lists_files:
             raise NotImplementedError
-        there = [path for path in sorted(self.files) if path.startswith(f"{request.path}/".lstrip("/"))]
-        return tools_pb2.ListFilesResponse(files=[tools_pb2.FileInfo(path=path) for path in there])
+        paths = [path for path in sorted(self.files) if path.startswith(f"{request.path}/".lstrip("/"))]
+        return tools_pb2.ListFilesResponse(files=[tools_pb2.FileInfo(path=path) for path in paths])
 
     async def ReadFile(
         self, request: tools_pb2.ReadFileRequest, context: Any

@@ -1,4 +1,4 @@
-"""What a scripted model or tool does, step by step."""
+"""Steps of a scripted model or tool."""
 
 import asyncio
 from typing import TypeAlias
@@ -14,7 +14,7 @@ Step: TypeAlias = llm_pb2.LlmDelta | HeadraceError | float | asyncio.Barrier | s
 ToolStep: TypeAlias = tools_pb2.ToolDelta | HeadraceError | float | str
 
 BREAK = "break"
-"""The service goes away here."""
+"""The service goes away at this step."""
 
 
 def content(*texts: str) -> list[Step]:
@@ -28,8 +28,8 @@ def reasoning(*texts: str) -> list[Step]:
 def call(name: str, arguments: str = "{}", *, index: int = 0, call_id: str = "call_1") -> list[Step]:
     half = len(arguments) // 2
     first = llm_pb2.ToolCallDelta(index=index, id=call_id, name=name, arguments=arguments[:half])
-    rest = llm_pb2.ToolCallDelta(index=index, arguments=arguments[half:])
-    return [llm_pb2.LlmDelta(tool_call=first), llm_pb2.LlmDelta(tool_call=rest)]
+    second = llm_pb2.ToolCallDelta(index=index, arguments=arguments[half:])
+    return [llm_pb2.LlmDelta(tool_call=first), llm_pb2.LlmDelta(tool_call=second)]
 
 
 def finish(reason: str = "stop") -> list[Step]:
@@ -38,17 +38,17 @@ def finish(reason: str = "stop") -> list[Step]:
 
 
 def summary(text: str = "They spoke of the weather.") -> list[Step]:
-    """What a model writes that is asked for a summary."""
+    """Return a model's answer to the request for a summary."""
     return [*content(write_summary(text)), *finish()]
 
 
 def answer(*texts: str) -> list[Step]:
-    """A whole turn that says this."""
+    """Return a whole turn that answers with this text."""
     return content(*texts) + finish()
 
 
 def call_tool(name: str, arguments: str = "{}", *, call_id: str = "call_1") -> list[Step]:
-    """A whole turn that calls this tool."""
+    """Return a whole turn that calls this tool."""
     return call(name, arguments, call_id=call_id) + finish("tool_calls")
 
 

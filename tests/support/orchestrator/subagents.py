@@ -25,13 +25,13 @@ HELPER = {
 PARENT = {"subagents": ["helper"], "react": {"parallelToolCalls": True}}
 
 
-def delegated(task: str = "find it", *, index: int = 0, **fields: Any) -> list[Step]:
+def delegate_task(task: str = "find it", *, index: int = 0, **fields: Any) -> list[Step]:
     arguments = json.dumps({"task": task} | fields)
     return call("call_subagent", arguments, index=index, call_id=f"call_{index}")
 
 
 def first_question(request: llm_pb2.ChatRequest) -> str:
-    """The first message that is no system message: a sub-agent's task, or the user's question."""
+    """Return the first user message: a sub-agent's task, or the user's question."""
     return next(message for message in request.messages if message.role == "user").content[0].text
 
 
@@ -39,13 +39,13 @@ def texts_of(request: llm_pb2.ChatRequest, role: str) -> list[str]:
     return ["".join(part.text for part in m.content) for m in request.messages if m.role == role]
 
 
-def replying(suite: Suite, **replies: list[list[Step]]) -> None:
-    """Let the model play these turns for each who asks, by the first word that it was asked."""
-    left = {name: [*turns] for name, turns in replies.items()}
+def script_replies(suite: Suite, **replies: list[list[Step]]) -> None:
+    """Let the model play these turns, chosen by the first word of the request's first question."""
+    turns_left = {name: [*turns] for name, turns in replies.items()}
 
     def reply(request: llm_pb2.ChatRequest) -> list[Step]:
         assert_paired(request)
-        turns = left[first_question(request).split()[0]]
+        turns = turns_left[first_question(request).split()[0]]
         return turns.pop(0) if len(turns) > 1 else turns[0]
 
     suite.llm.reply = reply
@@ -54,10 +54,12 @@ def replying(suite: Suite, **replies: list[list[Step]]) -> None:
 CHILDREN = 50
 
 
-async def cancelled(suite: Suite, mode: str, within_s: float, met: asyncio.Barrier | None = None) -> list[Event]:
-    """The events of a run that is cancelled when 50 models answer at once, and that ends within so many seconds.
+async def run_and_cancel_tree(
+    suite: Suite, mode: str, within_s: float, met: asyncio.Barrier | None = None
+) -> list[Event]:
+    """Run a tree, cancel it when 50 models answer at once, and check that it ends within this time; return its events.
 
-    Models that wait at `met` go on when the cancel was accepted.
+    Models that wait at `met` continue when the cancel was accepted.
     """
     events: list[Event] = []
 

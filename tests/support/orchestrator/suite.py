@@ -1,4 +1,4 @@
-"""A real orchestrator over sockets, with a real memory and a scripted LlmService and ToolService."""
+"""A real orchestrator over sockets, with a real memory, and a scripted LlmService and ToolService."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ NO_DRAIN = ServerSettings(listen="127.0.0.1:0", drain_s=0.0)
 SCHEDULE_LOOK_S = ERASURES_LOOK_S = 0.2
 PARK_AFTER_S = 5.0
 TEST_TIMEOUT_S = 600.0
-"""Ends what hangs; some tests start the orchestrator a dozen times, slowly on a busy machine."""
+"""Ends tests that hang; some start the orchestrator a dozen times, which is slow on a busy machine."""
 
 MODEL = {"providerKey": "scripted", "model": "m"}
 REACT = {"mode": "REACT", "modelConfig": MODEL, "toolConfig": {"backends": ["look", "slow"]}, "react": {}}
@@ -49,7 +49,7 @@ ONESHOT = {"mode": "ONESHOT", "modelConfig": MODEL, "plain": {}}
 
 @dataclass
 class Suite:
-    """A running orchestrator and what it talks to."""
+    """A running orchestrator and its peers."""
 
     client: Client
     memory: WatchedMemory
@@ -57,17 +57,17 @@ class Suite:
     tools: ScriptedTools
     agents: Path
     stop: Callable[[], Awaitable[None]]
-    """Stops the orchestrator as SIGTERM does."""
+    """Stops the orchestrator like SIGTERM."""
     kept: Files | Tables
-    """Where memory keeps the chats."""
+    """Where memory stores the chats."""
     config: Config = field(default_factory=Config)
-    """Of the orchestrator; another one with it is the same owner."""
+    """The orchestrator's configuration; another orchestrator with it is the same owner."""
     address: str = ""
     chat_id: str = ""
     run_ids: list[str] = field(default_factory=list[str])
 
     async def ask(self, message: str = "hello", agent: str = "react", **fields: Any) -> list[Event]:
-        """A whole run in the suite's one chat, its order checked."""
+        """Run a query in the suite's chat, and check the order of its events; return them."""
         if self.chat_id:
             fields = {"chat_id": self.chat_id} | fields
         async with self.client.ask(message, agent_key=agent, **fields) as deltas:
@@ -111,9 +111,9 @@ async def serve_suite(
     beside: Mapping[str, dict[str, Any]] = {},
     **changes: Any,
 ) -> AsyncGenerator[Suite]:
-    """`changes` are those of the agent `react`; `beside` are agents beside it and `oneshot`. `keys` are those of
-    tests.support.issuing.keys_file; the first is that of the suite's client. With a `database_url` memory keeps the
-    chats there."""
+    """Start the services and yield a suite. `changes` are fields of the agent `react`; `beside` has further agents
+    besides it and `oneshot`. `keys` are those of tests.support.issuing.keys_file; the suite's client has the first one.
+    With a `database_url`, memory stores the chats there."""
     auth = key_settings(folder, **keys) if keys else AuthSettings()
     server = replace(ANYWHERE, auth=auth)
     agents = folder / "agents"

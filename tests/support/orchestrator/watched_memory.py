@@ -1,4 +1,4 @@
-"""The real memory, with a test looking at what it is asked."""
+"""The real memory, with hooks that observe or refuse its calls."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -13,7 +13,7 @@ OnAppend: TypeAlias = Callable[[memory_pb2.AppendRequest], Awaitable[None]]
 
 
 class WatchedMemory:
-    """The real memory; whatever a test puts in `before` and `after` is awaited around each Append."""
+    """The real memory; a test's `before` and `after` are awaited around each Append."""
 
     def __init__(self, real: Any) -> None:
         self._real = real
@@ -24,20 +24,20 @@ class WatchedMemory:
         self.context_error: HeadraceError | None = None
         self.loads: list[memory_pb2.LoadContextRequest] = []
         self.compaction: list[memory_pb2.CompactDelta | HeadraceError] = []
-        """What Compact says in place of the real one; empty: the real one."""
+        """Steps of Compact instead of the real ones; empty: the real ones."""
         self.compact_requests: list[memory_pb2.CompactRequest] = []
         self.keeps_versions = True
-        """False: it is of an earlier version, whose runs are pinned to nothing."""
+        """False: behave like an earlier version, without agent versions to which runs are pinned."""
         self.versions: list[memory_pb2.PutAgentVersionRequest] = []
         self.titles: list[memory_pb2.UpdateChatResponse] = []
-        """What each UpdateChat was answered."""
+        """The reply of each UpdateChat."""
         self.taken_back: set[str] = set()
-        """Runs whose end a database has shown once, before a fail-over took it back."""
+        """Runs whose end is visible once, as before a database's fail-over takes it back."""
         self.facts_error: HeadraceError | None = None
-        """What facts are neither stored nor found with."""
+        """The error with which Remember and RecallFacts fail."""
         self.recalls: list[memory_pb2.RecallFactsRequest] = []
         self.remembered: list[memory_pb2.RememberRequest] = []
-        """Facts that were to be stored, those of `facts_error` included."""
+        """All Remember requests, including those refused with `facts_error`."""
 
     def __getattr__(self, rpc: str) -> Any:
         return getattr(self._real, rpc)
@@ -52,7 +52,7 @@ class WatchedMemory:
         if request.HasField("context"):
             self.loads.append(request.context)
             if self.context_error is not None:
-                request.ClearField("context")  # it is asked for once more, and fails then
+                request.ClearField("context")  # The context is requested once more, and fails then.
         await self.before(request.append)
         answer = await self._real.BeginRun(request, context)
         await self.after(request.append)
@@ -124,13 +124,13 @@ class WatchedMemory:
 
 
 def has_line(request: memory_pb2.AppendRequest, kind: str) -> bool:
-    """Whether one of the lines is of this kind, or has an event of it."""
+    """Return whether one of the lines is of this kind, or has an event of this kind."""
     kinds = {(line.WhichOneof("line"), line.event.event.WhichOneof("payload")) for line in request.lines}
     return any(kind in pair for pair in kinds)
 
 
 class Refusal:
-    """Refuses the first appends with a line of a kind, each with the next of the errors."""
+    """Refuses the first appends that have a line of this kind, each with the next error."""
 
     def __init__(self, kind: str, *errors: Exception) -> None:
         self._kind = kind

@@ -1,4 +1,4 @@
-"""A facade at which people sign in, and a browser without a screen."""
+"""A facade where users sign in, and a scripted browser."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -28,7 +28,7 @@ class Answer:
 
 
 class ScriptedBrowser:
-    """Keeps cookies as they are set, and goes nowhere by itself."""
+    """A browser that stores cookies and follows no redirect by itself."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
         self._http = http
@@ -37,11 +37,11 @@ class ScriptedBrowser:
         self.attributes: SimpleCookie = SimpleCookie()
 
     async def send(self, path: str, method: str = "GET", body: Any = None, **headers: str) -> Answer:
-        shown = {"Cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())} | {
+        request_headers = {"Cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())} | {
             name.replace("_", "-"): value for name, value in headers.items()
         }
         async with self._http.request(
-            method, self._url + path, json=body, headers=shown, allow_redirects=False
+            method, self._url + path, json=body, headers=request_headers, allow_redirects=False
         ) as response:
             text = await response.text()
             for name, morsel in response.cookies.items():
@@ -75,7 +75,7 @@ class ScriptedBrowser:
 
 @dataclass
 class Office:
-    """A facade where people sign in."""
+    """A facade where users sign in."""
 
     url: str
     provider: ScriptedProvider

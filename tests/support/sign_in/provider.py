@@ -1,4 +1,4 @@
-"""An OpenID provider over a real socket that does what a test says: honest unless a field says otherwise."""
+"""An OpenID provider over a real socket, honest unless a test sets a field."""
 
 import base64
 import hashlib
@@ -21,10 +21,10 @@ CLIENT, SECRET = "headrace-console", "a secret: with / and +"
 class ScriptedProvider:
     url: str = ""
     claims: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What ID tokens say beside, or instead of, the usual; None leaves a claim out."""
+    """Claims of ID tokens added to, or replacing, the usual ones; None omits a claim."""
 
     description: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What the provider says of itself beside, or instead of, the usual."""
+    """Fields of the discovery document added to, or replacing, the usual ones."""
 
     key: Any = RSA
     """By which it signs; RSA is the one that it publishes."""
@@ -79,12 +79,15 @@ class ScriptedProvider:
             return web.json_response({"error": "invalid_client"}, status=401)
         nonce = None
         if form["grant_type"] == "authorization_code":
-            asked = self._codes.pop(form["code"], None)
+            authorization = self._codes.pop(form["code"], None)
             digest = hashlib.sha256(form["code_verifier"].encode()).digest()
             challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-            if asked is None or (asked["redirect_uri"], asked["code_challenge"]) != (form["redirect_uri"], challenge):
+            if authorization is None or (authorization["redirect_uri"], authorization["code_challenge"]) != (
+                form["redirect_uri"],
+                challenge,
+            ):
                 return web.json_response({"error": "invalid_grant"}, status=400)
-            nonce = asked["nonce"]
+            nonce = authorization["nonce"]
         elif form["refresh_token"] not in self.refresh_tokens:
             return web.json_response({"error": "invalid_grant"}, status=400)
         self.refresh_tokens.discard(form.get("refresh_token", ""))

@@ -1,4 +1,4 @@
-"""Requests made at random from their descriptors: some good, most bad in one way or another, always the same ones."""
+"""Random requests made from their descriptors: some valid, most invalid in some way, and the same in every run."""
 
 import random
 from collections.abc import Sequence
@@ -32,10 +32,10 @@ CARE = (0.0, 0.8, 0.97, 1.0)
 
 
 class BadRequests(random.Random):
-    """Makes them for one RPC."""
+    """Makes the requests for one RPC."""
 
     def __init__(self, seed: str, ids: Sequence[str], names: Sequence[str]) -> None:
-        """Ids and names that there are."""
+        """`ids` and `names` are existing ones."""
         super().__init__(seed)
         self._ids, self._names = list(ids), list(names)
         self._care = 0.0
@@ -68,11 +68,11 @@ class BadRequests(random.Random):
         if field.message_type is not None:
             if depth >= DEPTH_MAX:
                 return
-            made = [self._message(field.message_type, depth + 1) for _ in range(self.randint(least, 3))]
+            messages = [self._message(field.message_type, depth + 1) for _ in range(self.randint(least, 3))]
             if field.is_repeated:
-                getattr(message, field.name).extend(made)
-            elif made:
-                getattr(message, field.name).CopyFrom(made[0])
+                getattr(message, field.name).extend(messages)
+            elif messages:
+                getattr(message, field.name).CopyFrom(messages[0])
         elif field.is_repeated:
             getattr(message, field.name).extend(self._value(field) for _ in range(self.randint(least, 3)))
         else:

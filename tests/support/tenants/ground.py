@@ -1,4 +1,4 @@
-"""The suite with a real llm_gateway beside the scripted one, for requests that nobody has thought of."""
+"""The suite with a real llm_gateway next to the scripted one, for randomly made requests."""
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -26,7 +26,7 @@ PROVIDERS = """{"providers": [
 
 @dataclass
 class Ground:
-    """Where requests go, and what is there."""
+    """The suite and the channels that the requests use."""
 
     suite: TenantSuite
     channels: dict[str, grpc.aio.Channel]
@@ -47,8 +47,8 @@ async def preparing_ground(folder: Path) -> AsyncGenerator[Ground]:
         (folder / "providers.json").write_text(PROVIDERS)
         server = ServerSettings(listen="127.0.0.1:0", drain_s=0, auth=suite.settings)
         llm = await stack.enter_async_context(gateway(LlmConfig(server=server, config_dir=folder), {}))
-        shown = build_caller_metadata(suite.settings, ORCHESTRATOR)
-        real = await stack.enter_async_context(open_channel(llm.addresses[0], shown))
+        caller_metadata = build_caller_metadata(suite.settings, ORCHESTRATOR)
+        real = await stack.enter_async_context(open_channel(llm.addresses[0], caller_metadata))
         yield Ground(suite, {**suite.trusted, "LlmService": real})
 
 
@@ -57,7 +57,7 @@ STREAM_S = 60.0
 
 
 async def outcome(channel: grpc.aio.Channel, rpc: MethodDescriptor, messages: Sequence[bytes]) -> str:
-    """What became of a call with these bytes."""
+    """Make a call with these bytes; return \"OK\" or the reason of its error."""
     try:
         if rpc.client_streaming:
             await channel.stream_unary(path(rpc))(_each(messages))

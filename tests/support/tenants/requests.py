@@ -1,4 +1,4 @@
-"""For each RPC that names something of somebody's: a request for it."""
+"""A request for each RPC that names a user's resource."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from tests.support.tenants.suite import fresh
 
 @dataclass(frozen=True)
 class Ids:
-    """Of a chat and a run, and what is in them."""
+    """Ids of a chat, a run and the resources in them."""
 
     chat: str
     run: str
@@ -46,7 +46,7 @@ HOOK = {"url": "https://hooks.example/"}
 
 
 def names_ids(kind: Descriptor, depth: int = 3) -> bool:
-    """Whether a message, or one in it, has an id of a chat or a run."""
+    """Return whether a message, or one nested in it, has the id of a chat or a run."""
     return any(
         rules_of(field).uuid
         or (depth > 0 and field.message_type is not None and names_ids(field.message_type, depth - 1))
@@ -134,7 +134,7 @@ FIELDS: dict[str, dict[str, Any] | Callable[[Ids], dict[str, Any]]] = {
 
 
 def make_request(name: str, ids: Ids) -> list[Message]:
-    """Return the messages of a request; one that names nothing of somebody's is empty."""
+    """Return the messages of a request; one that names no user's resource is empty."""
     kind = RPCS[name].input_type
     given = FIELDS.get(name)
     if given is None:

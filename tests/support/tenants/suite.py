@@ -1,5 +1,5 @@
-"""The whole suite in one process, with the model scripted: services that know each other by the suite's token, and two
-tenants with an API key each.
+"""The whole suite in one process with a scripted model: services that authenticate each other by the suite's token, and
+two tenants with an API key each.
 """
 
 import asyncio
@@ -84,13 +84,13 @@ TIMEOUT_S = 200.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call came to."""
+    """The outcome of a call."""
 
     code: str
     reason: str = ""
     message: str = ""
     reply: Any = None
-    """The answer, or the messages of one that streams."""
+    """The answer, or the messages of a stream."""
 
 
 @dataclass
@@ -98,11 +98,11 @@ class TenantSuite:
     """The running suite."""
 
     channels: Mapping[str, grpc.aio.Channel]
-    """Of nobody, to each service by its proto name."""
+    """Channels without credentials, by the service's proto name."""
     trusted: Mapping[str, grpc.aio.Channel]
-    """The same, of the orchestrator."""
+    """The same with the orchestrator's credentials."""
     addresses: Mapping[str, str]
-    """Of the services of the suite."""
+    """Addresses of the suite's services."""
     url: str
     """Of the facade."""
     http: aiohttp.ClientSession
@@ -119,12 +119,12 @@ class TenantSuite:
         method = path(rpc)
         is_client = is_public(rpc) if as_client is None else as_client
         channel = (self.channels if is_client else self.trusted)[rpc.containing_service.name]
-        shown = (("x-api-key", KEYS[who]),) if is_client and who is not None else ()
+        credentials = (("x-api-key", KEYS[who]),) if is_client and who is not None else ()
         kinds = (GetMessageClass(rpc.input_type).SerializeToString, GetMessageClass(rpc.output_type).FromString)
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 with acting_as(None if is_client else who):
-                    return Outcome("OK", reply=await _answer(channel, method, rpc, kinds, requests, shown))
+                    return Outcome("OK", reply=await _answer(channel, method, rpc, kinds, requests, credentials))
         except grpc.aio.AioRpcError as error:
             if (known := from_rpc_error(error)) is None:
                 raise
@@ -140,10 +140,10 @@ class TenantSuite:
     async def make_key(self, name: str, user: str, **fields: Any) -> keys_pb2.CreateKeyResponse:
         """Have Ada make a key, and Olga confirm it."""
         async with self.connect(KEYS[ADA]) as ada, self.connect(KEY_OF_OLGA) as olga:
-            made = await ada.create_key(name, user, **fields)
-            if made.key.state == "unconfirmed":
-                made.key.CopyFrom((await olga.confirm_key(made.key.key_id)).key)
-        return made
+            created = await ada.create_key(name, user, **fields)
+            if created.key.state == "unconfirmed":
+                created.key.CopyFrom((await olga.confirm_key(created.key.key_id)).key)
+        return created
 
     async def ask(self, who: Identity, message: str) -> tuple[str, str]:
         """Chat and run of a question, which is answered to the end, unless it is a slow one."""
@@ -160,13 +160,18 @@ ENOUGH = {"Attach": 3, "Follow": 3, "WatchChat": 1}
 
 
 async def _answer(
-    channel: grpc.aio.Channel, method: str, rpc: MethodDescriptor, kinds: Any, requests: Sequence[Message], shown: Any
+    channel: grpc.aio.Channel,
+    method: str,
+    rpc: MethodDescriptor,
+    kinds: Any,
+    requests: Sequence[Message],
+    credentials: Any,
 ) -> Any:
     if rpc.client_streaming:
-        return await channel.stream_unary(method, *kinds)(iter(requests), metadata=shown)
+        return await channel.stream_unary(method, *kinds)(iter(requests), metadata=credentials)
     if not rpc.server_streaming:
-        return await channel.unary_unary(method, *kinds)(requests[0], metadata=shown)
-    answer = channel.unary_stream(method, *kinds)(requests[0], metadata=shown)
+        return await channel.unary_unary(method, *kinds)(requests[0], metadata=credentials)
+    answer = channel.unary_stream(method, *kinds)(requests[0], metadata=credentials)
     events: list[Any] = []
     try:
         async for event in answer:
@@ -187,12 +192,12 @@ def path(rpc: MethodDescriptor) -> str:
 
 
 def is_public(rpc: MethodDescriptor) -> bool:
-    """Whether clients may call it."""
+    """Return whether clients may call the RPC."""
     return CLIENT in CALLERS[path(rpc)]
 
 
 def reply(request: llm_pb2.ChatRequest) -> list[Any]:
-    """What the model says."""
+    """Return the model's answer."""
     is_slow = any(SLOW in part.text for message in request.messages[-1:] for part in message.content)
     return [*content("one "), 3600.0] if is_slow else [*content("one ", "two"), *finish()]
 
@@ -201,7 +206,7 @@ def reply(request: llm_pb2.ChatRequest) -> list[Any]:
 async def serving_tenants(
     folder: Path, *, runs_max: int = 100, commands_max: int = 64, **orchestrating: Any
 ) -> AsyncGenerator[TenantSuite]:
-    """The suite over real sockets and a real folder."""
+    """Run the suite over real sockets and a real folder."""
     for key, agent in AGENTS.items():
         (folder / "agents").mkdir(exist_ok=True)
         (folder / "agents" / f"{key}.json").write_text(json.dumps(agent))
@@ -261,18 +266,22 @@ async def serving_tenants(
         addresses["orchestrator"] = (await stack.enter_async_context(orchestrator(config))).addresses[0]
         places = {rpc.service: addresses[rpc.server] for rpc in contract.RPCS.values()}
         channels = {name: await stack.enter_async_context(open_channel(at)) for name, at in places.items()}
-        shown = build_caller_metadata(auth, ORCHESTRATOR)
-        trusted = {name: await stack.enter_async_context(open_channel(at, shown)) for name, at in places.items()}
+        caller_metadata = build_caller_metadata(auth, ORCHESTRATOR)
+        trusted = {
+            name: await stack.enter_async_context(open_channel(at, caller_metadata)) for name, at in places.items()
+        }
         url = await stack.enter_async_context(_facade(auth, addresses))
         http = await stack.enter_async_context(aiohttp.ClientSession(url))
-        yield TenantSuite(channels, trusted, addresses, url, http, auth, shown, llm, folder)
+        yield TenantSuite(channels, trusted, addresses, url, http, auth, caller_metadata, llm, folder)
 
 
 @asynccontextmanager
 async def _facade(auth: AuthSettings, addresses: Mapping[str, str]) -> AsyncGenerator[str]:
     async with AsyncExitStack() as stack:
-        shown = build_caller_metadata(auth, FACADE)
-        peers = {name: await stack.enter_async_context(open_channel(addresses[name], shown)) for name in PEERS}
+        caller_metadata = build_caller_metadata(auth, FACADE)
+        peers = {
+            name: await stack.enter_async_context(open_channel(addresses[name], caller_metadata)) for name in PEERS
+        }
         address = await stack.enter_async_context(
             facade.serve(
                 FacadeConfig(
@@ -296,7 +305,7 @@ async def behind_gateway(suite: TenantSuite) -> AsyncGenerator[aiohttp.ClientSes
 
 @asynccontextmanager
 async def opening_front(name: str, suite: TenantSuite) -> AsyncGenerator[aiohttp.ClientSession]:
-    """One of FRONTS, by its name."""
+    """Open one of FRONTS by its name."""
     if name == "embedded":
         yield suite.http
         return
@@ -305,7 +314,7 @@ async def opening_front(name: str, suite: TenantSuite) -> AsyncGenerator[aiohttp
 
 
 async def until_refused(call: Callable[[], Awaitable[Any]]) -> None:
-    """Call again and again, until the key has ended. A service may not even have heard of the key at first."""
+    """Repeat the call until the key is refused. At first a service may not know the key yet."""
     while True:
         try:
             await call()
@@ -317,5 +326,5 @@ async def until_refused(call: Callable[[], Awaitable[Any]]) -> None:
 
 
 def fresh() -> str:
-    """An id that nobody has."""
+    """Return an unused id."""
     return str(uuid.uuid4())

@@ -1,4 +1,4 @@
-"""A gateway that answers each question with the next of its scripts, and remembers what it was asked."""
+"""A gateway that answers each request with the next of its scripts, and records the requests."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -19,14 +19,14 @@ USAGE = common_pb2.Usage(input_tokens=100, output_tokens=10, model_calls=1, cost
 
 @dataclass
 class AskedLlm(llm_pb2_grpc.LlmServiceServicer):
-    """Its address, once served, is what a tools service is configured with."""
+    """A scripted gateway; its address, once served, goes into a tools service's configuration."""
 
     scripts: Sequence[Sequence[Step]]
     address: str = ""
     requests: list[Any] = field(default_factory=list[Any])
     finish_reason: str = "stop"
     left: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when a caller left in mid-answer."""
+    """Set when a caller disconnects in mid-answer."""
 
     async def StreamChat(self, request: Any, context: Any) -> AsyncGenerator[llm_pb2.LlmDelta]:
         script = self.scripts[len(self.requests)]
@@ -47,7 +47,7 @@ class AskedLlm(llm_pb2_grpc.LlmServiceServicer):
         yield llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=self.finish_reason))
 
     def texts(self) -> list[str]:
-        """What was asked, the user's part."""
+        """Return the text of each request's last message."""
         return [request.messages[-1].content[0].text for request in self.requests]
 
 

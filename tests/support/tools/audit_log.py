@@ -1,4 +1,4 @@
-"""A memory service that keeps the audit records it is sent, and has nothing else."""
+"""A memory service that only stores the audit records it receives."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -15,12 +15,12 @@ _AuditServicer: Any = audit_pb2_grpc.AuditServiceServicer
 
 
 class AuditLog(_AuditServicer):
-    """A memory service's, which has nothing else."""
+    """The audit log of such a memory service."""
 
     def __init__(self) -> None:
         self.address = ""
         self.records: list[tuple[str, str, dict[str, Any]]] = []
-        """Each one's event, user and details."""
+        """Event, user and details of each record."""
         self.is_full = False
 
     async def RecordAudit(self, request: Any, context: Any) -> audit_pb2.RecordAuditResponse:

@@ -1,4 +1,4 @@
-"""Executing a call of a tool that may ask a model, and all that it streams."""
+"""Executing a tool that may call a model, and the deltas it streams."""
 
 import json
 from typing import Any
@@ -32,25 +32,26 @@ def request(
     )
 
 
-async def deltas_of(suite: Suite, call: tools_pb2.ExecuteRequest) -> list[Any]:
-    """All deltas; the result is the last, and only files come between the last usage, where there is one, and it."""
+async def read_deltas(suite: Suite, call: tools_pb2.ExecuteRequest) -> list[Any]:
+    """Execute a call and return its deltas, asserting that the result is last and that only artifacts come between
+    the last usage, if any, and the result."""
     async with reading(suite.stub.Execute(call)) as deltas:
-        seen = [delta async for delta in deltas]
-    kinds = [delta.WhichOneof("delta") for delta in seen]
+        received = [delta async for delta in deltas]
+    kinds = [delta.WhichOneof("delta") for delta in received]
     assert kinds.count("result") == 1
     assert kinds[-1] == "result"
     after = kinds[::-1].index("usage") if "usage" in kinds else 1
     assert set(kinds[-after:-1]) <= {"artifact"}
-    return seen
+    return received
 
 
-def texts(deltas: list[Any], stream: str = "text") -> list[str]:
+def list_texts(deltas: list[Any], stream: str = "text") -> list[str]:
     return [delta.output.delta for delta in deltas if delta.output.stream == stream]
 
 
-def sources(deltas: list[Any]) -> list[str]:
+def list_sources(deltas: list[Any]) -> list[str]:
     return [delta.source.url for delta in deltas if delta.HasField("source")]
 
 
-def usage(deltas: list[Any]) -> Any:
+def find_usage(deltas: list[Any]) -> Any:
     return next(delta.usage for delta in reversed(deltas) if delta.HasField("usage"))

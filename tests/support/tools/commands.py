@@ -1,4 +1,4 @@
-"""Commands in a sandbox, and what is left of them."""
+"""Commands in a sandbox, and a check for their leftover processes."""
 
 import asyncio
 from contextlib import aclosing
@@ -19,14 +19,14 @@ async def events(policy: Policy) -> list[Event]:
         return [event async for event in stream]
 
 
-async def said(policy: Policy) -> tuple[str, CommandExit]:
+async def run_command(policy: Policy) -> tuple[str, CommandExit]:
     *outputs, ending = await events(policy)
     assert isinstance(ending, CommandExit)
     return "".join(event.text for event in outputs if isinstance(event, CommandOutput)), ending
 
 
 def is_running(marker: str) -> bool:
-    """Whether a process has `marker` as an argument."""
+    """Return whether a process has `marker` as an argument."""
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdecimal() and marker.encode() in (entry / "cmdline").read_bytes().split(b"\0"):

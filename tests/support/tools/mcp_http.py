@@ -1,4 +1,4 @@
-"""A real MCP server over streamable HTTP: the SDK's, on a port of its own, in the test's loop."""
+"""A real MCP server over streamable HTTP: the SDK's, on a separate port, in the test's loop."""
 
 import asyncio
 import base64
@@ -80,7 +80,7 @@ class Http:
 
 
 class PlainApp:
-    """A server of the older protocol without the SDK, which answers requests with an id of its own."""
+    """A server of the older protocol without the SDK, which can answer with a different id."""
 
     def __init__(
         self,

@@ -15,12 +15,12 @@ from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.sandbox.tiers import Sandbox
 from services.tools.server import tool_server
-from tests.support.tools.processes import nothing_running
+from tests.support.tools.processes import wait_for_no_processes
 from tests.support.tools.suite import CHAT, RUN
 
 
 class Suite:
-    """The service, with what its file mcp.json says."""
+    """The service with the servers of its mcp.json."""
 
     def __init__(self, stub: Any, folder: Path) -> None:
         self.stub = stub
@@ -68,7 +68,7 @@ async def serving(
 
 @asynccontextmanager
 async def serving_folder(folder: Path, env: Mapping[str, str] | None = None, **settings: Any) -> AsyncGenerator[Suite]:
-    """The service that the folder configures; nothing may run after it."""
+    """Run the service that the folder configures; no process may be left after it."""
     given: dict[str, Any] = {"config_dir": folder, "data_dir": folder} | settings
     config = Config(server=ServerSettings(listen="127.0.0.1:0", drain_s=0), **given)
     async with asyncio.timeout(300):
@@ -77,4 +77,4 @@ async def serving_folder(folder: Path, env: Mapping[str, str] | None = None, **s
             open_channel(running.addresses[0]) as channel,
         ):
             yield Suite(tools_pb2_grpc.ToolServiceStub(channel), folder)
-        await nothing_running()
+        await wait_for_no_processes()

@@ -12,19 +12,19 @@ def _children() -> set[int]:
     return set(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
 
 
-def leave_out_others() -> None:
-    """Note whose processes are none of the test's."""
+def note_other_processes() -> None:
+    """Note the current child processes, which are not the test's."""
     _others.clear()
     _others.update(_children())
 
 
 def processes() -> set[int]:
-    """Return the processes that the test started and that still run."""
+    """Return the running processes that the test started."""
     return _children() - _others
 
 
-async def nothing_running() -> None:
-    """Wait until no process that the test has started is left."""
+async def wait_for_no_processes() -> None:
+    """Wait until all processes that the test started have exited."""
     async with asyncio.timeout(50):
         while processes():  # nothing tells when one ends
             await asyncio.sleep(0.005)

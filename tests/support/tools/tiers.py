@@ -1,4 +1,4 @@
-"""The tiers that the tests run in: those that work on this machine, with a notice of what is left out."""
+"""The tiers that the tests run in: those that work on this machine, with a notice of the omitted ones."""
 
 import asyncio
 import sys

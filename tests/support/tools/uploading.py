@@ -40,7 +40,7 @@ async def upload(
 async def read(
     stub: Any, path: str, offset: int = 0, length: int = 0, chat_id: str = CHAT
 ) -> tuple[tools_pb2.FileInfo, bytes]:
-    """What is told of the file, and the bytes."""
+    """Read a file; return its info and its bytes."""
     request = tools_pb2.ReadFileRequest(chat_id=chat_id, path=path, offset=offset, length=length)
     async with reading(stub.ReadFile(request)) as replies:
         received = [reply async for reply in replies]

@@ -1,4 +1,4 @@
-"""fetch_web over a real service that may reach a site of the test's own."""
+"""fetch_web over a real service that may reach the test's own site."""
 
 import asyncio
 import io
@@ -19,8 +19,8 @@ from services.tools.documents.file_types import render_file
 from services.tools.errors import ToolFailed
 from services.tools.web.fetcher import SIZE_BYTES_MAX, FetchedResponse
 from services.tools.web.web import EXTRACTS_MAX, Extractor, read_page
-from tests.support.tools.calls import deltas_of, request, sources
-from tests.support.tools.processes import nothing_running
+from tests.support.tools.calls import list_sources, read_deltas, request
+from tests.support.tools.processes import wait_for_no_processes
 from tests.support.tools.suite import Serve, Suite
 from tests.support.web_server import serving_web
 
@@ -46,17 +46,17 @@ async def fetching(
             yield suite, f"http://{host}/page"
 
 
-async def fetched(serve: Serve, body: bytes, content_type: str, status: int = 200) -> tuple[Any, list[str]]:
-    """The result and the sources."""
+async def fetch_page(serve: Serve, body: bytes, content_type: str, status: int = 200) -> tuple[Any, list[str]]:
+    """Fetch a page and return the result and the list of URLs."""
     async with fetching(serve, body, content_type, status) as (suite, url):
-        seen = await deltas_of(suite, request("fetch_web", {"url": url}))
-    return seen[-1].result, sources(seen)
+        deltas = await read_deltas(suite, request("fetch_web", {"url": url}))
+    return deltas[-1].result, list_sources(deltas)
 
 
-async def test_a_page_is_its_text_without_its_menus(serve: Serve) -> None:
+async def test_a_page_is_returned_as_text_without_its_menus(serve: Serve) -> None:
     async with fetching(serve, ARTICLE.encode(), "text/html; charset=utf-8") as (suite, url):
-        seen = await deltas_of(suite, request("fetch_web", {"url": url}))
-    source, result = seen[0].source, seen[-1].result
+        deltas = await read_deltas(suite, request("fetch_web", {"url": url}))
+    source, result = deltas[0].source, deltas[-1].result
     assert (source.title, source.url, source.source_id) == ("Water mills & more", url, "call_1_s_1")
     assert result.ok
     assert result.result.startswith(f"# Water mills & more\nSource: {url}\n\n")
@@ -66,7 +66,7 @@ async def test_a_page_is_its_text_without_its_menus(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "content_type", "said"),
+    ("body", "content_type", "expected"),
     [
         (b'{"a": "\xe6\xb0\xb4"}', "application/json", '{"a": "水"}'),
         ("水车".encode("gbk"), "text/plain; charset=gbk", "水车"),
@@ -89,23 +89,23 @@ async def test_a_page_is_its_text_without_its_menus(serve: Serve) -> None:
         ("<html><head><meta charset=gbk></head><body><p>水车转</p></body></html>".encode("gbk"), "text/html", "水车转"),
     ],
 )
-async def test_other_text_is_read_too(serve: Serve, body: bytes, content_type: str, said: str) -> None:
-    result, _ = await fetched(serve, body, content_type)
+async def test_other_text_types_are_read_too(serve: Serve, body: bytes, content_type: str, expected: str) -> None:
+    result, _ = await fetch_page(serve, body, content_type)
     assert result.ok
-    assert said in result.result
+    assert expected in result.result
 
 
 @pytest.mark.parametrize("content_type", ["application/pdf", "application/x-pdf", "application/octet-stream"])
 async def test_a_pdf_is_read(serve: Serve, content_type: str) -> None:
     pdf = (await render_file("# Water mills\n\nThey turn.", "pdf")).data
-    result, _ = await fetched(serve, pdf, content_type)
+    result, _ = await fetch_page(serve, pdf, content_type)
     assert result.ok
     assert result.result.startswith("# Water mills\n")
     assert "They turn." in result.result
 
 
 @pytest.mark.parametrize(
-    ("body", "content_type", "status", "said"),
+    ("body", "content_type", "status", "message"),
     [
         (b"gone", "text/plain", 404, "status 404"),
         (b"\x89PNG", "image/png", 200, "'image/png' is no text"),
@@ -116,12 +116,12 @@ async def test_a_pdf_is_read(serve: Serve, content_type: str) -> None:
         (b"%PDF-1.7 and nothing else", "application/pdf", 200, "damaged"),
     ],
 )
-async def test_what_cannot_be_read_is_told(
-    serve: Serve, body: bytes, content_type: str, status: int, said: str
+async def test_an_unreadable_response_is_reported(
+    serve: Serve, body: bytes, content_type: str, status: int, message: str
 ) -> None:
-    result, found = await fetched(serve, body, content_type, status)
+    result, found = await fetch_page(serve, body, content_type, status)
     assert not result.ok
-    assert any(words in result.result for words in said.split("|")), result.result
+    assert any(words in result.result for words in message.split("|")), result.result
     assert not found
 
 
@@ -138,7 +138,7 @@ six</pre></td></tr></table><p>Then use it: {"a mill turns. " * 20}</p></article>
 
 async def test_code_with_links_to_its_lines_is_read(serve: Serve) -> None:
     """As MkDocs and others write it."""
-    result, _ = await fetched(serve, CODE.encode(), "text/html")
+    result, _ = await fetch_page(serve, CODE.encode(), "text/html")
     for code in ("$ pip install mill", "$ uv install mill", "one\n  two", "three\nfour", "five\nsix"):
         assert f"```\n{code}\n```" in result.result
 
@@ -171,9 +171,9 @@ async def test_a_page_that_only_leads_on_is_followed(
     async with asyncio.timeout(200), serving_web(answer) as port:
         url = f"http://127.0.0.1:{port}/docs/"
         async with serve(None, fetch_allow=f"127.0.0.1:{port}") as suite:
-            seen = await deltas_of(suite, request("fetch_web", {"url": url}))
+            seen = await read_deltas(suite, request("fetch_web", {"url": url}))
     text = seen[-1].result.result
-    assert ("the manual at /docs/latest/?a=%2F&b" in text, sources(seen)) == (
+    assert ("the manual at /docs/latest/?a=%2F&b" in text, list_sources(seen)) == (
         is_followed,
         [f"{url}latest/?a=%2F&b" if is_followed else url],
     )
@@ -181,54 +181,54 @@ async def test_a_page_that_only_leads_on_is_followed(
 
 async def test_pages_that_lead_to_each_other_are_not_followed_for_ever(serve: Serve) -> None:
     page = MOVED.format(name="refresh", content="0; url=/page", body="").encode()
-    result, _ = await fetched(serve, page, "text/html")
+    result, _ = await fetch_page(serve, page, "text/html")
     assert result.ok
     assert "Redirecting to" in result.result
 
 
-async def test_a_long_page_is_kept_whole_as_an_artifact(serve: Serve) -> None:
+async def test_a_long_page_is_stored_in_full_as_an_artifact(serve: Serve) -> None:
     text = "word " * 20_000
     async with fetching(serve, text.encode(), "text/plain") as (suite, url):
-        seen = await deltas_of(suite, request("fetch_web", {"url": url}))
-        (artifact,) = (delta.artifact for delta in seen if delta.HasField("artifact"))
+        deltas = await read_deltas(suite, request("fetch_web", {"url": url}))
+        (artifact,) = (delta.artifact for delta in deltas if delta.HasField("artifact"))
         assert (suite.workspace / "outputs" / "results" / artifact.name).read_text().endswith(text)
-    assert len(seen[-1].result.result) <= 30_000
+    assert len(deltas[-1].result.result) <= 30_000
 
 
-async def test_a_page_that_takes_longer_than_the_call_may_is_left(serve: Serve) -> None:
-    left = asyncio.Event()
+async def test_a_page_slower_than_the_calls_timeout_is_abandoned(serve: Serve) -> None:
+    disconnected = asyncio.Event()
 
     async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
-        left.set()
+        disconnected.set()
 
     async with asyncio.timeout(100), await asyncio.start_server(never, "127.0.0.1", 0) as site:
         host = f"127.0.0.1:{site.sockets[0].getsockname()[1]}"
         async with serve(None, fetch_allow=host) as suite:
-            seen = await deltas_of(suite, request("fetch_web", {"url": f"http://{host}/"}, timeout_ms=300))
-        await left.wait()
-    assert (seen[-1].result.ok, seen[-1].result.result) == (False, "ended after 0.3 s: its time was over")
+            deltas = await read_deltas(suite, request("fetch_web", {"url": f"http://{host}/"}, timeout_ms=300))
+        await disconnected.wait()
+    assert (deltas[-1].result.ok, deltas[-1].result.result) == (False, "ended after 0.3 s: its time was over")
 
 
-async def test_a_forbidden_address_is_told_to_the_model(serve: Serve) -> None:
+async def test_a_forbidden_address_is_reported_to_the_model(serve: Serve) -> None:
     async with serve() as suite:
-        seen = await deltas_of(suite, request("fetch_web", {"url": "http://169.254.169.254/latest/meta-data"}))
-    assert not seen[-1].result.ok
-    assert "link-local" in seen[-1].result.result
+        deltas = await read_deltas(suite, request("fetch_web", {"url": "http://169.254.169.254/latest/meta-data"}))
+    assert not deltas[-1].result.ok
+    assert "link-local" in deltas[-1].result.result
 
 
-async def test_leaving_ends_the_process_that_reads(serve: Serve) -> None:
+async def test_cancelling_the_call_ends_the_extracting_process(serve: Serve) -> None:
     body = b"<p>hello <b>x</b> world, more</p>" * 100_000
     async with fetching(serve, body, "text/html") as (suite, url):
         async with reading(suite.stub.Execute(request("fetch_web", {"url": url}))) as deltas:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.5):
                     await anext(deltas)
-        await nothing_running()
+        await wait_for_no_processes()
 
 
-async def test_an_answer_without_a_type_is_taken_for_a_page() -> None:
+async def test_a_response_without_a_content_type_is_read_as_html() -> None:
     async with asyncio.timeout(200):
         page = await read_page(
             FetchedResponse("u", 200, "", None, b"<html><body>only a line</body></html>"), Extractor()
@@ -262,9 +262,9 @@ async def test_a_pdf_may_be_larger_than_a_page(serve: Serve) -> None:
     writer.add_attachment("figure", random.Random(1).randbytes(SIZE_BYTES_MAX))
     pdf = io.BytesIO()
     writer.write(pdf)
-    result, _ = await fetched(serve, pdf.getvalue(), "application/pdf")
+    result, _ = await fetch_page(serve, pdf.getvalue(), "application/pdf")
     assert (result.ok, "a paper" in result.result) == (True, True), result.result
-    result, _ = await fetched(serve, pdf.getvalue(), "text/plain")
+    result, _ = await fetch_page(serve, pdf.getvalue(), "text/plain")
     assert (result.ok, result.result) == (False, "the answer is larger than 5 MiB")
 
 
@@ -278,14 +278,14 @@ async def test_a_pdf_may_be_larger_than_a_page(serve: Serve) -> None:
     ],
 )
 async def test_what_is_missing_of_a_pdf_is_told_and_the_rest_is_read(serve: Serve, pdf: bytes, note: str) -> None:
-    result, _ = await fetched(serve, pdf, "application/pdf")
+    result, _ = await fetch_page(serve, pdf, "application/pdf")
     assert result.ok
     assert "first" in result.result
     assert result.result.partition("[…")[1:] == note.partition("[…")[1:]
     assert ("last" in result.result) is ("200" not in note)
 
 
-async def test_a_document_that_holds_itself_is_told() -> None:
+async def test_a_pdf_that_contains_itself_is_refused() -> None:
     pdf = io.BytesIO()
     pdf.write(
         b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[2 0 R]/Count 1>>endobj\n"
@@ -297,11 +297,11 @@ async def test_a_document_that_holds_itself_is_told() -> None:
 
 
 async def test_a_pdf_of_pictures_is_not_taken_for_a_page_with_scripts(serve: Serve) -> None:
-    result, _ = await fetched(serve, make_pdf("", ""), "application/pdf")
+    result, _ = await fetch_page(serve, make_pdf("", ""), "application/pdf")
     assert (result.ok, result.result) == (False, "the PDF file has no text: its pages may be pictures of a scanner")
 
 
-async def test_a_tenants_documents_leave_room_for_anothers() -> None:
+async def test_one_tenants_documents_leave_capacity_for_others() -> None:
     extractor, body = Extractor(), b"<html><body><p>A page with some words in it.</p></body></html>"
 
     async def extract(tenant: str) -> str:

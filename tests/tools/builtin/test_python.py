@@ -1,4 +1,4 @@
-"""The tool `python` over a real server: real interpreters in the sandbox that this machine has."""
+"""The tool `python` over a real server, with real interpreters in this machine's sandbox."""
 
 import asyncio
 import functools
@@ -39,7 +39,7 @@ async def python(suite: Suite, code: str, timeout_ms: int = 0) -> tools_pb2.Tool
 
 
 @pytest.mark.parametrize("tier", TIERS)
-async def test_variables_stay_from_call_to_call(serve: Serve, tier: str) -> None:
+async def test_variables_persist_between_calls(serve: Serve, tier: str) -> None:
     async with serve(Sandbox(tier)) as suite:  # pyright: ignore[reportArgumentType] - one of its literals
         assert (await python(suite, "import math\nx = 20\ndef twice(n): return 2 * n")).result == "(no output)"
         assert (await python(suite, "print('x is', x)\ntwice(x) + math.floor(2.5)")).result == "x is 20\n42\n"
@@ -47,7 +47,7 @@ async def test_variables_stay_from_call_to_call(serve: Serve, tier: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("code", "ok", "said"),
+    ("code", "ok", "expected"),
     [
         ("1 / 0", False, 'File "<python 1>", line 1, in <module>\n    1 / 0'),
         ("1 +", False, "SyntaxError"),
@@ -68,10 +68,10 @@ async def test_variables_stay_from_call_to_call(serve: Serve, tier: str) -> None
         ("def f(x: int): ...\nprint(f.__annotations__['x'] is int)", True, "True"),
     ],
 )
-async def test_a_piece_of_code_ends_with_what_it_said(serve: Serve, code: str, ok: bool, said: str) -> None:
+async def test_code_returns_its_output_or_error(serve: Serve, code: str, ok: bool, expected: str) -> None:
     async with serve() as suite:
         outcome = await python(suite, code)
-        assert (outcome.ok, said in outcome.result) == (ok, True), outcome.result
+        assert (outcome.ok, expected in outcome.result) == (ok, True), outcome.result
         assert "services/" not in outcome.result
         assert "/repl.py" not in outcome.result
         assert (await python(suite, "print('lives')")).ok
@@ -81,25 +81,25 @@ POOL = "from multiprocessing import Pool\ndef f(x): return x * x\nwith Pool(2) a
 
 
 @pytest.mark.parametrize("tier", TIERS)
-async def test_processes_share_work_or_the_model_reads_what_does(serve: Serve, tier: str) -> None:
+async def test_a_process_pool_works_or_the_model_is_advised_to_use_threads(serve: Serve, tier: str) -> None:
     async with serve(Sandbox(tier)) as suite:  # pyright: ignore[reportArgumentType] - one of its literals
         outcome = await python(suite, POOL)
-    said = "[4, 9]\n" if tier == "bubblewrap" else "use threads of concurrent.futures"
-    assert (outcome.ok, said in outcome.result) == (tier == "bubblewrap", True), outcome.result
+    expected = "[4, 9]\n" if tier == "bubblewrap" else "use threads of concurrent.futures"
+    assert (outcome.ok, expected in outcome.result) == (tier == "bubblewrap", True), outcome.result
 
 
 async def test_output_streams_line_by_line(serve: Serve) -> None:
     code = "import os, time\nfor n in range(4):\n print(n)\n while not os.path.exists(f'seen{n}'): time.sleep(0.01)"
-    seen: list[str] = []
+    lines: list[str] = []
     async with serve() as suite, reading(suite.call("python", json.dumps({"code": code}))) as deltas:
         async for delta in deltas:
             if delta.HasField("output"):
-                (suite.workspace / f"seen{len(seen)}").touch()
-                seen.append(delta.output.delta)
-    assert seen == ["0\n", "1\n", "2\n", "3\n"]
+                (suite.workspace / f"seen{len(lines)}").touch()
+                lines.append(delta.output.delta)
+    assert lines == ["0\n", "1\n", "2\n", "3\n"]
 
 
-async def test_late_code_is_interrupted_and_its_variables_are_kept(serve: Serve) -> None:
+async def test_code_over_its_timeout_is_interrupted_and_keeps_its_variables(serve: Serve) -> None:
     async with serve() as suite:
         outcome = await python(suite, "x = 1\nprint('up')\nwhile True: pass", timeout_ms=4000)
         assert not outcome.ok
@@ -109,7 +109,7 @@ async def test_late_code_is_interrupted_and_its_variables_are_kept(serve: Serve)
         assert (await python(suite, "x")).result == "1\n"
 
 
-async def test_code_that_ignores_the_interrupt_is_killed_and_the_next_call_is_told(serve: Serve) -> None:
+async def test_code_that_ignores_the_interrupt_is_killed_and_the_next_call_reports_it(serve: Serve) -> None:
     stubborn = "x = 1\nimport time\nwhile True:\n try: time.sleep(9)\n except KeyboardInterrupt: pass"
     async with serve() as suite:
         outcome = await python(suite, stubborn, timeout_ms=3000)
@@ -120,14 +120,14 @@ async def test_code_that_ignores_the_interrupt_is_killed_and_the_next_call_is_to
         assert "[a new" not in (await python(suite, "1")).result
 
 
-async def test_an_interpreter_that_dies_says_so(serve: Serve) -> None:
+async def test_a_dead_interpreter_is_reported(serve: Serve) -> None:
     async with serve() as suite:
         outcome = await python(suite, "import os; print('last', flush=True); os.kill(os.getpid(), 9)")
         assert outcome.result == "last\n[the interpreter has ended by itself (signal 9); its variables are lost]"
         assert "[a new interpreter" in (await python(suite, "1")).result
 
 
-async def test_a_flood_is_interrupted(serve: Serve) -> None:
+async def test_code_with_too_much_output_is_interrupted(serve: Serve) -> None:
     async with serve() as suite:
         outcome = await python(suite, "x = 1\nwhile True: print('y' * 1000)")
         assert not outcome.ok
@@ -135,7 +135,7 @@ async def test_a_flood_is_interrupted(serve: Serve) -> None:
         assert (await python(suite, "x")).result == "1\n"
 
 
-async def test_leaving_interrupts_the_code_and_keeps_the_interpreter(serve: Serve) -> None:
+async def test_cancelling_the_call_interrupts_the_code_but_keeps_the_interpreter(serve: Serve) -> None:
     async with serve() as suite:
         code = "x = 7\nprint('up')\nimport time; time.sleep(3600)"
         async with reading(suite.call("python", json.dumps({"code": code}))) as deltas:
@@ -151,7 +151,7 @@ async def test_calls_of_a_run_wait_for_each_other(serve: Serve) -> None:
         assert (await python(suite, "said")).result == "[1, 2, 1, 2]\n"
 
 
-async def test_runs_have_interpreters_of_their_own_and_the_idlest_gives_way(serve: Serve) -> None:
+async def test_each_run_has_its_interpreter_and_the_longest_idle_is_replaced(serve: Serve) -> None:
     async with serve(interpreters_max=2) as suite:
 
         async def of_run(number: int, code: str) -> str:
@@ -174,7 +174,7 @@ async def test_runs_have_interpreters_of_their_own_and_the_idlest_gives_way(serv
         assert (await of_run(2, "2")).startswith("[a new interpreter")
 
 
-async def test_figures_are_saved_as_pictures_and_published(serve: Serve) -> None:
+async def test_figures_are_saved_as_images_and_published(serve: Serve) -> None:
     async with serve() as suite:
         artifacts, result = list[str](), ""
         async with reading(
@@ -189,7 +189,7 @@ async def test_figures_are_saved_as_pictures_and_published(serve: Serve) -> None
         assert sorted(path.name for path in (suite.workspace / "outputs").glob("*.png")) == artifacts
 
 
-async def test_tables_are_text(serve: Serve) -> None:
+async def test_data_frames_are_returned_as_text(serve: Serve) -> None:
     table = """
 import sys, types
 pandas = types.ModuleType('pandas')
@@ -208,7 +208,7 @@ async def test_the_service_packages_can_be_imported(serve: Serve) -> None:
         assert (await python(suite, "import tzdata; tzdata.__name__")).result == "'tzdata'\n"
 
 
-async def test_without_a_sandbox_nothing_is_started(serve: Serve) -> None:
+async def test_without_a_sandbox_no_interpreter_starts(serve: Serve) -> None:
     async with serve(Sandbox(None, "no Landlock")) as suite:
         outcome = await python(suite, "open('made', 'w')")
         assert not outcome.ok
@@ -235,7 +235,7 @@ print(frame, scipy.stats.zscore(frame.mm).round(2), pandas.read_excel("outputs/r
 
 @pytest.mark.skipif(find_spec("pandas") is None, reason="headrace[data] is not installed: data work is NOT tried")
 @pytest.mark.parametrize("tier", check_only([(tier,) for tier in TIERS], kept={TIERS[:1]}))
-async def test_tables_and_charts_are_made_with_the_libraries_of_the_data_extra(serve: Serve, tier: str) -> None:
+async def test_the_data_extras_libraries_produce_tables_and_charts(serve: Serve, tier: str) -> None:
     async with serve(Sandbox(tier)) as suite:  # pyright: ignore[reportArgumentType] - one of its literals
         outcome = await python(suite, CHART, 200_000)
         assert outcome.ok, outcome.result
@@ -248,7 +248,7 @@ async def test_tables_and_charts_are_made_with_the_libraries_of_the_data_extra(s
 
 
 @pytest.mark.parametrize("name", ["pandas", "scipy.stats", "openpyxl"])
-async def test_a_library_that_is_missing_is_named_with_what_brings_it(serve: Serve, name: str) -> None:
+async def test_a_missing_library_is_named_with_the_extra_that_installs_it(serve: Serve, name: str) -> None:
     code = f"import sys; sys.modules[{name.partition('.')[0]!r}] = None\nimport {name}"
     async with serve() as suite:
         outcome = await python(suite, code)

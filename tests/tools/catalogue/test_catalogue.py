@@ -1,4 +1,4 @@
-"""Definition files in a real folder, good and bad, changing while they are in force."""
+"""Valid and invalid definition files in a real folder, changing while they are active."""
 
 import asyncio
 import dataclasses
@@ -26,31 +26,31 @@ def refusals(logged: Any) -> list[dict[str, Any]]:
     return [entry for entry in logged if entry["log_level"] == "error"]
 
 
-def test_without_files_the_built_in_tools_are_in_force(tmp_path: Path) -> None:
+def test_without_files_only_the_built_in_tools_are_active(tmp_path: Path) -> None:
     names = [tool.name for tool in read_catalogue(tmp_path / "missing").list_tools()]
     assert names == sorted(tool.name for tool in BUILTIN)
 
 
-def test_the_discovered_tier_is_bash_alone(tmp_path: Path) -> None:
+def test_only_bash_is_in_the_discovered_tier(tmp_path: Path) -> None:
     assert [tool.name for tool in read_catalogue(tmp_path).list_tools() if tool.tier == "discovered"] == ["_bash_"]
 
 
 @pytest.mark.parametrize("hint", ["afterCallHint", "after_call_hint"])
-def test_a_definition_describes_a_built_in_tool_anew(tmp_path: Path, hint: str) -> None:
+def test_a_definition_replaces_a_built_in_tools_description(tmp_path: Path, hint: str) -> None:
     write(tmp_path, "a.backend", {"type": "function", "name": "City_DateTime", "description": "New.", hint: "Then…"})
     found = read_catalogue(tmp_path).find("CITY_datetime")
     assert found is not None
     assert (found.tool.name, found.tool.description, found.tool.after_call_hint) == ("city_datetime", "New.", "Then…")
 
 
-def test_a_command_makes_a_tool_of_ones_own(tmp_path: Path) -> None:
+def test_a_definition_with_a_command_adds_a_custom_tool(tmp_path: Path) -> None:
     write(tmp_path, "a.backend", OWN | {"effect": "read"})
     found = read_catalogue(tmp_path).find("HELLO")
     assert found is not None
     assert (found.tool.tier, found.tool.effect, found.tool.needs) == ("enabled", "read", {"sandbox"})
 
 
-def test_an_own_tool_has_its_effect_once_unless_it_says_otherwise(tmp_path: Path) -> None:
+def test_a_custom_tools_effect_defaults_to_once(tmp_path: Path) -> None:
     write(tmp_path, "a.backend", OWN)
     found = read_catalogue(tmp_path).find("hello")
     assert found is not None
@@ -75,9 +75,7 @@ def test_an_own_tool_has_its_effect_once_unless_it_says_otherwise(tmp_path: Path
         ('{"tools": [{"name": "a", "parameters": {"type": "string"}}]}', "tools[0].parameters"),
     ],
 )
-def test_a_bad_file_is_named_with_field_and_reason_and_the_others_go_on(
-    tmp_path: Path, text: str, problem: str
-) -> None:
+def test_a_bad_file_is_named_with_its_problem_and_others_stay_active(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "bad.backend").write_text(text)
     write(tmp_path, "good.backend", OWN)
     with structlog.testing.capture_logs() as logged:
@@ -112,7 +110,7 @@ def test_a_bad_file_is_named_with_field_and_reason_and_the_others_go_on(
         ("a.backend", {"parameters": {"$ref": "http://127.0.0.1:9/x"}}, "tools[0].parameters: $: "),
     ],
 )
-def test_a_field_that_does_not_fit_is_named_with_its_rule(
+def test_an_invalid_field_is_named_with_its_rule(
     tmp_path: Path, name: str, fields: dict[str, Any], problem: str
 ) -> None:
     write(tmp_path, name, {"name": "tool", **fields})
@@ -124,7 +122,7 @@ def test_a_field_that_does_not_fit_is_named_with_its_rule(
     assert catalogue.find("tool") is None
 
 
-def test_actions_and_frontend_tools_have_what_their_files_state(tmp_path: Path) -> None:
+def test_actions_and_frontend_tools_take_their_files_settings(tmp_path: Path) -> None:
     write(tmp_path, "a.action", {"name": "fireworks", "description": "Bang.", "effect": "read"})
     stated = {"viewport": "form", "timeoutMs": 5000, "approval": "deny", "resultSchema": {"type": "object"}}
     write(tmp_path, "b.frontend", {"name": "dialog", **stated})
@@ -142,7 +140,9 @@ def test_actions_and_frontend_tools_have_what_their_files_state(tmp_path: Path) 
 
 @pytest.mark.parametrize("file", ["a.backend", "a.action", "a.frontend", "a.html", "a.qlc"])
 @pytest.mark.parametrize("kind", ["action", "frontend"])
-def test_a_type_says_a_tools_kind_whatever_its_files_suffix(tmp_path: Path, file: str, kind: Literal["action"]) -> None:
+def test_a_tools_type_decides_its_kind_whatever_the_files_suffix(
+    tmp_path: Path, file: str, kind: Literal["action"]
+) -> None:
     write(tmp_path, file, {"type": kind, "name": "dialog"})
     (tmp_path / "dialog.custom").write_text("{}")
     dialog = read_catalogue(tmp_path).find("dialog")
@@ -151,7 +151,7 @@ def test_a_type_says_a_tools_kind_whatever_its_files_suffix(tmp_path: Path, file
     assert not dialog.tool.unavailable
 
 
-def test_tools_of_other_sources_come_and_go_and_take_no_name_away(tmp_path: Path) -> None:
+def test_tools_of_other_sources_can_be_replaced_but_cannot_take_a_name(tmp_path: Path) -> None:
     write(tmp_path, "a.backend", OWN)
     catalogue = read_catalogue(tmp_path)
     found = catalogue.find("hello")
@@ -180,7 +180,7 @@ def test_tools_of_other_sources_come_and_go_and_take_no_name_away(tmp_path: Path
         ({"name": "_BASH_", "command": ["echo"]}, "is built in"),
     ],
 )
-def test_a_tool_that_is_neither_described_nor_made_is_refused(tmp_path: Path, tool: Any, problem: str) -> None:
+def test_a_definition_of_neither_a_known_nor_a_custom_tool_is_refused(tmp_path: Path, tool: Any, problem: str) -> None:
     write(tmp_path, "a.backend", tool, OWN)
     with structlog.testing.capture_logs() as logged:
         catalogue = read_catalogue(tmp_path)
@@ -203,7 +203,7 @@ def test_a_name_defined_twice_is_refused_both_times(tmp_path: Path) -> None:
     assert builtin.tool.description not in ("1", "2")
 
 
-def test_the_last_good_version_stays_in_force_until_the_file_goes(tmp_path: Path) -> None:
+def test_the_last_good_version_stays_active_until_the_file_is_deleted(tmp_path: Path) -> None:
     write(tmp_path, "a.backend", OWN)
     catalogue = read_catalogue(tmp_path)
     (tmp_path / "a.backend").write_text("{")
@@ -216,7 +216,7 @@ def test_the_last_good_version_stays_in_force_until_the_file_goes(tmp_path: Path
     assert catalogue.find("hello") is None
 
 
-async def test_a_start_reads_each_file_once(serve: Serve, tmp_path: Path) -> None:
+async def test_startup_reads_each_file_once(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     write(tmp_path / "tools", "a.backend", "{")
     with structlog.testing.capture_logs() as logged:

@@ -1,4 +1,4 @@
-"""tools.yaml, good and bad, changing while it is in force."""
+"""tools.yaml, valid and invalid, changing while it is active."""
 
 import asyncio
 import tempfile
@@ -18,7 +18,7 @@ from tests.support.tools.suite import Serve
 
 
 def in_force(folder: Path, text: str) -> tuple[dict[str, Tool], list[dict[str, Any]]]:
-    """The tools by name, and what was refused."""
+    """Return the tools by name, and the log lines of refusals."""
     (folder / "tools").mkdir(exist_ok=True)
     (folder / "tools.yaml").write_text(text)
     with structlog.testing.capture_logs() as logged:
@@ -27,7 +27,7 @@ def in_force(folder: Path, text: str) -> tuple[dict[str, Tool], list[dict[str, A
     return {tool.name: tool for tool in catalogue.list_tools()}, refused
 
 
-def test_a_tool_changes_its_tier_and_gets_words_to_find_it_by(tmp_path: Path) -> None:
+def test_tools_yaml_sets_a_tools_tier_category_and_tags(tmp_path: Path) -> None:
     text = """
     optional:
       _BASH_: {enabled: true, always_available: true, category: system, tags: [shell, files], description: Run it.}
@@ -41,7 +41,7 @@ def test_a_tool_changes_its_tier_and_gets_words_to_find_it_by(tmp_path: Path) ->
     assert tools["mock_city_weather"].tier == "discovered"
 
 
-def test_core_tools_are_core_whatever_is_stated(tmp_path: Path) -> None:
+def test_core_tools_stay_core_whatever_tools_yaml_states(tmp_path: Path) -> None:
     tools, refused = in_force(tmp_path, "optional: {read_file: {enabled: true, tags: [read]}}")
     assert refused == []
     assert (tools["read_file"].tier, tools["read_file"].tags) == ("core", ("read",))
@@ -73,13 +73,13 @@ def test_a_mistake_is_named_with_its_field_and_rule(tmp_path: Path, text: str, p
     assert (tools["_bash_"].tier, tools["_bash_"].always_available) == ("discovered", False)
 
 
-def test_one_refused_tool_does_not_harm_the_others(tmp_path: Path) -> None:
+def test_one_refused_tool_does_not_affect_the_others(tmp_path: Path) -> None:
     tools, _ = in_force(tmp_path, "optional: {nobody: {}, _bash_: {enabled: true}}")
     assert tools["_bash_"].tier == "enabled"
 
 
 @given(st.text(st.sampled_from("optinal: {}[]&*a!<|>-?'\"#\n\t01.\ud800"), max_size=60))
-def test_no_text_stops_the_reload(text: str) -> None:
+def test_no_file_content_stops_the_reload(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder, structlog.testing.capture_logs() as logged:
         file = Path(folder, "tools.yaml")
         file.write_text(text, encoding="utf-8", errors="surrogatepass")
@@ -87,7 +87,7 @@ def test_no_text_stops_the_reload(text: str) -> None:
     assert [entry["event"] for entry in logged] in ([], ["tool file refused"])
 
 
-async def test_a_change_takes_effect_without_a_restart_and_a_mistake_keeps_what_was(serve: Serve) -> None:
+async def test_a_change_takes_effect_without_a_restart_and_a_mistake_is_ignored(serve: Serve) -> None:
     async with serve() as suite:
         file = suite.definitions.with_name("tools.yaml")
 

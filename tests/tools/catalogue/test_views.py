@@ -1,4 +1,4 @@
-"""Views of frontend tools: files of every form, served over a real server."""
+"""Views of frontend tools: files of every kind, served over a real server."""
 
 import asyncio
 import json
@@ -22,13 +22,13 @@ DIALOG = {"name": "dialog", "description": "Ask.", "parameters": {"type": "objec
 
 
 def loaded(folder: Path) -> tuple[Catalogue, list[dict[str, Any]]]:
-    """The catalogue of a folder, and what was refused."""
+    """Read a folder's catalogue; return it and the log lines of refusals."""
     with structlog.testing.capture_logs() as logged:
         catalogue = read_catalogue(folder)
     return catalogue, [dict(entry) for entry in logged if entry["log_level"] == "error"]
 
 
-async def test_html_is_served_as_text_and_the_other_forms_as_their_own_json(serve: Serve) -> None:
+async def test_html_views_are_served_as_text_and_other_views_as_their_own_json(serve: Serve) -> None:
     async with serve() as suite:
         (suite.definitions / "page.html").write_text("<p>你好</p>")
         for suffix in ("qlc", "dqlc", "json_schema", "custom"):
@@ -66,7 +66,7 @@ async def test_html_is_served_as_text_and_the_other_forms_as_their_own_json(serv
         ("a.html", b'{"tools": [{"name": "a", "command": ["ls"]}]}', "command: only a backend tool"),
     ],
 )
-def test_a_bad_view_is_named_and_the_others_go_on(tmp_path: Path, name: str, data: bytes, problem: str) -> None:
+def test_a_bad_view_is_named_and_the_others_stay_active(tmp_path: Path, name: str, data: bytes, problem: str) -> None:
     (tmp_path / name).write_bytes(data)
     (tmp_path / "good.html").write_text("<p>")
     catalogue, (refusal,) = loaded(tmp_path)
@@ -75,7 +75,7 @@ def test_a_bad_view_is_named_and_the_others_go_on(tmp_path: Path, name: str, dat
     assert catalogue.find_view("good") is not None
 
 
-def test_a_key_that_two_files_have_is_refused_in_both(tmp_path: Path) -> None:
+def test_a_view_key_defined_by_two_files_is_refused_in_both(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text("<p>")
     (tmp_path / "A.qlc").write_text("{}")
     catalogue, refused = loaded(tmp_path)
@@ -83,7 +83,7 @@ def test_a_key_that_two_files_have_is_refused_in_both(tmp_path: Path) -> None:
     assert catalogue.find_view("a") is None
 
 
-def test_the_last_good_view_stays_until_its_file_goes(tmp_path: Path) -> None:
+def test_the_last_good_view_stays_until_its_file_is_deleted(tmp_path: Path) -> None:
     (tmp_path / "a.qlc").write_text(FORM)
     catalogue, _ = loaded(tmp_path)
     (tmp_path / "a.qlc").write_text("{")
@@ -109,7 +109,7 @@ def test_a_frontend_tool_may_be_defined_in_a_views_file(tmp_path: Path, name: st
 
 
 @pytest.mark.parametrize("text", ["<p>tools</p>", "{ not json", '{"tool": 1}', "[1]"])
-def test_html_that_holds_no_definitions_is_a_view(tmp_path: Path, text: str) -> None:
+def test_html_without_definitions_is_a_view(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.html").write_text(text)
     catalogue, refused = loaded(tmp_path)
     view = catalogue.find_view("a")
@@ -118,7 +118,7 @@ def test_html_that_holds_no_definitions_is_a_view(tmp_path: Path, text: str) -> 
     assert (view.text, view.is_html) == (text, True)
 
 
-async def test_a_tool_without_its_view_is_unavailable_until_the_view_is_there(serve: Serve) -> None:
+async def test_a_tool_is_unavailable_until_its_view_exists(serve: Serve) -> None:
     async with serve() as suite:
         (suite.definitions / "a.frontend").write_text(json.dumps({"tools": [DIALOG | {"viewport": "shown"}]}))
         suite.catalogue.reload()
@@ -147,12 +147,12 @@ async def test_a_tool_defined_in_a_views_file_needs_no_view_and_finds_one_in_vie
         (viewports / f"older.{suffix}").write_text(FORM)
         by_file = await load_tool()
         with rpc_errors():
-            shown = await suite.stub.GetViewport(tools_pb2.GetViewportRequest(viewport_key=by_file.viewport_key))
+            viewport = await suite.stub.GetViewport(tools_pb2.GetViewportRequest(viewport_key=by_file.viewport_key))
         (viewports / "dialog.html").write_text("<p>")
         by_name = await load_tool()
     assert {tool.HasField("unavailable") for tool in (alone, by_file, by_name)} == {False}
     assert [tool.viewport_key for tool in (alone, by_file, by_name)] == ["dialog", "older", "dialog"]
-    assert FORM in (shown.html, shown.view)
+    assert FORM in (viewport.html, viewport.view)
 
 
 async def test_a_view_saved_in_viewports_takes_effect_while_the_service_runs(serve: Serve) -> None:

@@ -1,4 +1,4 @@
-"""Every kind of file from every kind of Markdown; what models write is not chosen by us."""
+"""Every file type from every kind of Markdown, since models may write anything."""
 
 import asyncio
 import io
@@ -54,7 +54,7 @@ needs_cjk_font = pytest.mark.skipif(
 
 
 def read_files(**files: bytes) -> Callable[[str, int], bytes | None]:
-    """Reads outputs/a.png, outputs/a.csv and `files`, by name without suffix."""
+    """Return a reader of outputs/a.png, outputs/a.csv and `files`."""
     picture = io.BytesIO()
     Image.new("RGB", (300, 200), "teal").save(picture, format="PNG")
     known = {"a.png": picture.getvalue(), "a.csv": b"city;mm\nParis;53.5\nRome;87\n", **files}
@@ -70,7 +70,7 @@ def list_slides(data: bytes) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("**结论：**很好", "<strong>结论：</strong>很好"),
         ("例**“加粗”**例", "例<strong>“加粗”</strong>例"),
@@ -79,8 +79,8 @@ def list_slides(data: bytes) -> list[Any]:
         ("** 中 **", "** 中 **"),
     ],
 )
-async def test_emphasis_is_found_in_scripts_that_write_no_spaces(text: str, shown: str) -> None:
-    assert f"<p>{shown}</p>" in (await render_file(text, "html")).data.decode()
+async def test_emphasis_is_recognized_in_scripts_without_spaces(text: str, expected: str) -> None:
+    assert f"<p>{expected}</p>" in (await render_file(text, "html")).data.decode()
 
 
 @needs_cjk_font
@@ -89,27 +89,27 @@ async def test_emphasis_is_found_in_scripts_that_write_no_spaces(text: str, show
 async def test_any_markdown_becomes_a_file(kind: str, texts: int) -> None:
     rng = random.Random(5)
     for _ in range(texts):
-        made = await render_file("".join(rng.choices(PIECES, k=12)), kind, read_files())
-        assert made.data
+        file = await render_file("".join(rng.choices(PIECES, k=12)), kind, read_files())
+        assert file.data
 
 
-async def test_a_slide_that_is_full_goes_on_on_the_next() -> None:
-    made = await render_file("# T\n\n## Many\n\n" + "- item\n" * 25 + "\n" + "long " * 400, "ppt")
-    slides: list[Any] = list(Presentation(io.BytesIO(made.data)).slides)
+async def test_a_full_slide_continues_on_the_next() -> None:
+    file = await render_file("# T\n\n## Many\n\n" + "- item\n" * 25 + "\n" + "long " * 400, "ppt")
+    slides: list[Any] = list(Presentation(io.BytesIO(file.data)).slides)
     titles = [slide.shapes.title.text for slide in slides if slide.shapes.title is not None]
     lines = [len(slide.placeholders[1].text_frame.paragraphs) for slide in slides[1:]]
     assert titles[1:4] == ["Many"] * 3
     assert max(lines) <= LINES_MAX
 
 
-async def test_slides_are_wide_and_have_tables_pictures_and_numbers() -> None:
+async def test_slides_are_widescreen_with_tables_images_and_numbers() -> None:
     rows = "".join(f"| {number} | Station {number} |\n" for number in range(30))
     table = f"## Table\n\nAbove.\n\n| # | name |\n|--:|:-:|\n{rows}\n"
     figure = "## Figure\n\n- beside\n\n![Rain](outputs/a.png)\n\n## Data\n\n![Rain](outputs/a.csv)\n"
-    made = await render_file(f"# T\n\n{table}{figure}", "ppt", read_files())
-    presentation = Presentation(io.BytesIO(made.data))
+    file = await render_file(f"# T\n\n{table}{figure}", "ppt", read_files())
+    presentation = Presentation(io.BytesIO(file.data))
     assert (presentation.slide_width, presentation.slide_height) == (Inches(13.333), Inches(7.5))
-    slides = list_slides(made.data)
+    slides = list_slides(file.data)
     tables = [shape.table for slide in slides for shape in slide.shapes if shape.has_table]
     assert [table.cell(0, 1).text for table in tables] == ["name"] * (len(tables) - 1) + ["mm"]
     assert all(len(table.rows) <= ROWS_MAX + 1 for table in tables)
@@ -130,9 +130,9 @@ async def test_slides_are_wide_and_have_tables_pictures_and_numbers() -> None:
         assert all(shape.left + shape.width <= presentation.slide_width for shape in slide.shapes)
 
 
-async def test_items_of_a_numbered_list_are_numbered_by_the_slides() -> None:
-    made = await render_file("# T\n\n## L\n\n3. three\n4. four\n", "ppt")
-    slide = list_slides(made.data)[1]
+async def test_numbered_lists_use_the_slides_own_numbering() -> None:
+    file = await render_file("# T\n\n## L\n\n3. three\n4. four\n", "ppt")
+    slide = list_slides(file.data)[1]
     frame = slide.placeholders[1].text_frame
     starts = [element.get("startAt") for element in slide.element.iter("{*}buAutoNum")]
     assert ([paragraph.text for paragraph in frame.paragraphs], starts) == (["three", "four"], ["3", "4"])
@@ -151,26 +151,26 @@ async def test_a_pdf_embeds_all_of_its_fonts_and_its_text_can_be_copied() -> Non
         assert "/FontFile2" in font["/FontDescriptor"], font["/BaseFont"]
         assert "/ToUnicode" in font
     assert len({font["/BaseFont"] for font in fonts.values()}) == len(fonts), "readers tell fonts apart by these names"
-    shown = reader.pages[0].extract_text()
+    pdf_text = reader.pages[0].extract_text()
     assert all(
-        word in shown for word in ("Mills", "水车", "粗体", "码", "かな", "한국어", "Привет", "Ελλάδα", "表", "格")
+        word in pdf_text for word in ("Mills", "水车", "粗体", "码", "かな", "한국어", "Привет", "Ελλάδα", "表", "格")
     )
     assert [item["/Title"] for item in reader.outline if not isinstance(item, list)] == ["Mills 水车"]
 
 
-async def test_a_table_goes_on_over_pages_with_its_head_and_pages_are_numbered() -> None:
+async def test_a_long_table_repeats_its_header_on_numbered_pages() -> None:
     rows = "".join(f"| row{number} | x |\n" for number in range(100))
-    made = await render_file(f"# T\n\n| Head | h |\n|---|---|\n{rows}", "pdf")
-    pages = [page.extract_text() for page in PdfReader(io.BytesIO(made.data)).pages]
+    file = await render_file(f"# T\n\n| Head | h |\n|---|---|\n{rows}", "pdf")
+    pages = [page.extract_text() for page in PdfReader(io.BytesIO(file.data)).pages]
     assert len(pages) > 2
     assert all("Head" in page for page in pages)
     assert [f"{number} / {len(pages)}" in page for number, page in enumerate(pages, start=1)] == [True] * len(pages)
-    shown = "\n".join(pages)
-    assert all(f"row{number}\n" in shown for number in range(100))
+    text = "\n".join(pages)
+    assert all(f"row{number}\n" in text for number in range(100))
 
 
-async def test_a_picture_that_says_it_is_huge_is_not_placed() -> None:
-    """Pillow refuses it before anybody can ask it for the size."""
+async def test_an_image_with_huge_declared_dimensions_is_not_placed() -> None:
+    """Pillow refuses the image before its size can be read."""
     chunks = (b"IHDR" + struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0), b"IDAT", b"IEND")
     parts = (struct.pack(">I", len(part) - 4) + part + struct.pack(">I", zlib.crc32(part)) for part in chunks)
     huge = b"\x89PNG\r\n\x1a\n" + b"".join(parts)
@@ -178,7 +178,7 @@ async def test_a_picture_that_says_it_is_huge_is_not_placed() -> None:
     assert file.unplaced == ("outputs/b.png",)
 
 
-async def test_a_picture_and_a_csv_file_are_placed_and_what_is_none_is_said() -> None:
+async def test_images_and_csv_files_are_placed_and_others_reported() -> None:
     text = "# T\n\n![Rain](outputs/a.png)\n\n![Data](./outputs/a.csv)\n\n![gone](outputs/b.png)\n\n![fake](outputs/c.png)\n\n![far](https://x.example/d.png)\n"
     read = read_files(**{"c.png": b"no picture"})
     unplaced = ("outputs/b.png", "outputs/c.png", "https://x.example/d.png")
@@ -187,8 +187,8 @@ async def test_a_picture_and_a_csv_file_are_placed_and_what_is_none_is_said() ->
     (image,) = (image for page in PdfReader(io.BytesIO(pdf.data)).pages for image in page.images)
     assert image.image is not None
     assert image.image.size == (300, 200)
-    shown = read_pdf(pdf.data)
-    assert all(word in shown for word in ("Rain", "Paris", "53.5", "gone", "far"))
+    pdf_text = read_pdf(pdf.data)
+    assert all(word in pdf_text for word in ("Rain", "Paris", "53.5", "gone", "far"))
     page = (await render_file(text, "html", read)).data.decode()
     assert page.count("<img ") == 1
     assert 'src="data:image/png;base64,' in page
@@ -203,51 +203,51 @@ async def test_a_csv_file_is_read_in_its_charset(charset: str) -> None:
     assert [f">{cell}<" in page for cell in ("Stadt", "Köln", "München")] == [True] * 3
 
 
-async def test_words_that_no_font_can_show_make_no_pdf_and_symbols_are_counted() -> None:
+async def test_words_no_font_can_show_fail_the_pdf_and_missing_symbols_are_counted() -> None:
     with pytest.raises(ToolFailed, match=r"no font for PHAGS-PA characters was found .*headrace\[data\]"):
         await render_file("# T ꡀ", "pdf")
-    made = await render_file("# T\n\n\U0001fae0\U0001fae0 ok", "pdf")
-    assert made.missing_chars == 2
-    assert "?? ok" in read_pdf(made.data)
+    file = await render_file("# T\n\n\U0001fae0\U0001fae0 ok", "pdf")
+    assert file.missing_chars == 2
+    assert "?? ok" in read_pdf(file.data)
 
 
-async def test_documents_made_at_the_same_time_have_fonts_of_their_own() -> None:
+async def test_concurrently_rendered_documents_have_separate_fonts() -> None:
     texts = [f"# {word}\n\n**{word.lower()}**" for word in ("ABC", "XYZ", "Müller", "Quiz")]
     before = {*REGISTERED}
-    made = await asyncio.gather(*(render_file(text, "pdf") for text in texts))
-    for text, file in zip(texts, made, strict=True):
+    files = await asyncio.gather(*(render_file(text, "pdf") for text in texts))
+    for text, file in zip(texts, files, strict=True):
         word = text.split()[1]
         assert read_pdf(file.data).split("\n")[:2] == [word, word.lower()]
     assert {*REGISTERED} - before <= {"Helvetica"}, "none is kept"
 
 
-async def test_code_keeps_its_spaces_and_long_lines_go_on() -> None:
-    made = await render_file("```\ndef f():\n    return " + "x" * 100 + "\n```", "pdf")
-    shown = read_pdf(made.data)
-    assert "    return " in shown
-    assert "x" * 100 in shown.replace("\n", "")
+async def test_code_keeps_its_spaces_and_long_lines_wrap() -> None:
+    file = await render_file("```\ndef f():\n    return " + "x" * 100 + "\n```", "pdf")
+    text = read_pdf(file.data)
+    assert "    return " in text
+    assert "x" * 100 in text.replace("\n", "")
 
 
 async def test_a_long_pdf_has_many_pages() -> None:
-    made = await render_file("# T\n\n" + "A paragraph of some words.\n\n" * 400, "pdf")
-    reader = PdfReader(io.BytesIO(made.data))
+    file = await render_file("# T\n\n" + "A paragraph of some words.\n\n" * 400, "pdf")
+    reader = PdfReader(io.BytesIO(file.data))
     assert len(reader.pages) > 5
     assert reader.metadata is not None
     assert reader.metadata.title == "T"
 
 
-def test_blocks_are_what_the_text_shows() -> None:
+def test_markdown_is_parsed_into_its_blocks() -> None:
     blocks = parse_blocks("# A *b*\n\ntext `c`\n\n1. one\n   - two\n\n> quote\n\n```\nx\n```\n\n|h|\n|-|\n|v|\n")
-    heading, text, one, two, quote, code, table = blocks
+    heading, text, first_item, second_item, quote, code, table = blocks
     assert parse_blocks("![c](a%20b.png)\n\ntext ![i](x.png)")[0] == Picture("a%20b.png", "c")
     assert isinstance(heading, Heading)
     assert isinstance(text, Paragraph)
     assert isinstance(quote, Paragraph)
     assert quote.is_quote
-    assert isinstance(one, Item)
-    assert isinstance(two, Item)
+    assert isinstance(first_item, Item)
+    assert isinstance(second_item, Item)
     assert (join_text(heading.spans), join_text(text.spans), join_text(quote.spans)) == ("A b", "text c", "quote")
-    assert [(item.depth, item.mark, join_text(item.spans)) for item in (one, two)] == [
+    assert [(item.depth, item.mark, join_text(item.spans)) for item in (first_item, second_item)] == [
         (0, "1.", "one"),
         (1, "•", "two"),
     ]
@@ -266,7 +266,7 @@ asyncio.run(render_file("# Mills", "{kind}"))
 
 
 @pytest.mark.parametrize(("library", "kind"), [("reportlab", "pdf"), ("fontTools", "pdf"), ("pptx", "ppt")])
-async def test_a_library_that_is_missing_names_its_extra(library: str, kind: str) -> None:
+async def test_a_missing_library_is_named_with_its_extra(library: str, kind: str) -> None:
     program = WITHOUT.format(library=library, kind=kind)
     _, output, complaint = await run_to_end(sys.executable, "-c", program)
     assert output == b"True\n"

@@ -1,6 +1,6 @@
-"""A tools service to be killed: `python -m tests.tools.execution.crashing FOLDER STEP` serves FOLDER/tools.sock and
-kills itself just before the record's write number STEP is made durable; one more than there are: after the last;
-0: never.
+"""A tools service that crashes: `python -m tests.tools.execution.crashing FOLDER STEP` serves FOLDER/tools.sock and
+kills itself just before the record's write number STEP becomes durable. A STEP beyond the last write means after it;
+0 means never.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ WRITES = 5
 
 
 def killing(folder: Path, step: int) -> Callable[[int], None]:
-    """fsync, until it is the turn of `step`, when the file `children` gets the service's processes."""
-    done = 0
+    """Return an fsync that at call number `step` writes the service's child processes to `children` and kills it."""
+    count = 0
 
     def sync(fd: int) -> None:
-        nonlocal done
-        done += 1
-        if done == step:
+        nonlocal count
+        count += 1
+        if count == step:
             (folder / "children").write_text(Path(f"/proc/self/task/{os.getpid()}/children").read_text())
             os.kill(os.getpid(), signal.SIGKILL)
         os.fsync(fd)
-        if done == WRITES == step - 1:
+        if count == WRITES == step - 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return sync

@@ -1,4 +1,4 @@
-"""What a call writes in outputs/ is published, once, before its result; a long result is cut, its whole such a file."""
+"""A call's files in outputs/ are published once, before its result; a long result is cut, its whole kept as a file."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from tests.support.tools.uploading import picture, read
 async def artifacts(
     suite: Suite, tool: str, timeout_ms: int = 0, **arguments: object
 ) -> list[agent_pb2.ArtifactPublish]:
-    """What one call publishes; the result must come after it."""
+    """Execute a call and return the artifacts it publishes, which must come before the result."""
     async with reading(suite.call(tool, json.dumps(arguments), timeout_ms)) as deltas:
         kinds = [(delta.WhichOneof("delta"), delta) async for delta in deltas]
     assert [kind for kind, _ in kinds if kind != "output"][-1] == "result"
@@ -30,7 +30,7 @@ async def bash(suite: Suite, command: str, timeout_ms: int = 0) -> list[str]:
     return [artifact.name for artifact in await artifacts(suite, "_bash_", timeout_ms, command=command)]
 
 
-async def test_what_a_command_writes_in_outputs_is_published_with_its_type(serve: Serve) -> None:
+async def test_a_file_written_to_outputs_is_published_with_its_type(serve: Serve) -> None:
     async with serve() as suite:
         (suite.workspace / "uploads").mkdir(parents=True)
         (suite.workspace / "uploads/a.png").write_bytes(picture("PNG", 5, 5))
@@ -41,30 +41,30 @@ async def test_what_a_command_writes_in_outputs_is_published_with_its_type(serve
         )
         query = parse_qs(urlsplit(found[1].url).query)
         info, _ = await read(suite.stub, query["path"][0])
-    facts = [(one.run_id, one.name, one.mime_type, one.size_bytes) for one in found]
+    facts = [(artifact.run_id, artifact.name, artifact.mime_type, artifact.size_bytes) for artifact in found]
     assert facts == [(RUN, "b.csv", "text/csv", 4), (RUN, "水.dat", "image/png", info.size_bytes)]
     assert found[0].artifact_id != found[1].artifact_id
     assert (query["chatId"], query["path"]) == ([CHAT], ["outputs/d/水.dat"])
 
 
-async def test_a_file_is_published_again_when_it_has_changed_and_only_then(serve: Serve) -> None:
+async def test_a_file_is_published_again_only_when_it_has_changed(serve: Serve) -> None:
     async with serve() as suite:
         assert await bash(suite, "echo 1 > outputs/a; echo 1 > outputs/b") == ["a", "b"]
         assert await bash(suite, "cat outputs/a; rm outputs/b") == []
         assert await bash(suite, "echo 2 > outputs/a") == ["a"]
         assert await bash(suite, "mv outputs/a outputs/c") == ["c"]
-        names = [one.name for one in await artifacts(suite, "write_file", path="outputs/w.md", content="x")]
+        names = [artifact.name for artifact in await artifacts(suite, "write_file", path="outputs/w.md", content="x")]
         assert names == ["w.md"]
         assert await artifacts(suite, "read_file", path="outputs/w.md") == []
 
 
-async def test_a_command_that_fails_or_is_ended_publishes_what_it_wrote(serve: Serve) -> None:
+async def test_a_failed_or_timed_out_command_still_publishes_its_files(serve: Serve) -> None:
     async with serve() as suite:
         assert await bash(suite, "echo 1 > outputs/a; exit 3") == ["a"]
         assert await bash(suite, "echo 1 > outputs/b; sleep 1015.5", timeout_ms=3000) == ["b"]
 
 
-async def test_links_pipes_and_hidden_files_are_no_artifacts(serve: Serve, tmp_path: Path) -> None:
+async def test_links_pipes_and_hidden_files_are_not_published(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     command = (
         f"cd outputs; ln -s {tmp_path}/secret link; mkfifo pipe; touch .x; mkdir .d; touch .d/y; ln -s .. up; touch z"
@@ -73,7 +73,7 @@ async def test_links_pipes_and_hidden_files_are_no_artifacts(serve: Serve, tmp_p
         assert await bash(suite, command) == ["z"]
 
 
-async def test_calls_that_overlap_publish_a_file_once(serve: Serve) -> None:
+async def test_overlapping_calls_publish_a_file_once(serve: Serve) -> None:
     async with serve() as suite:
         both = await asyncio.gather(
             bash(suite, "sleep 0.2; echo 1 > outputs/a; sleep 0.2"),
@@ -83,19 +83,19 @@ async def test_calls_that_overlap_publish_a_file_once(serve: Serve) -> None:
         assert await bash(suite, "true") == []
 
 
-async def test_more_artifacts_than_anyone_reads_are_left_out(serve: Serve) -> None:
+async def test_artifacts_above_the_limit_are_omitted(serve: Serve) -> None:
     async with serve() as suite:
         assert len(await bash(suite, "touch outputs/{1..200}")) == ARTIFACTS_MAX
 
 
-async def test_without_its_outputs_folder_a_call_still_has_its_result(serve: Serve) -> None:
+async def test_a_call_without_its_outputs_folder_still_returns_its_result(serve: Serve) -> None:
     async with serve() as suite:
         assert await bash(suite, "rm -r outputs; ln -s /etc outputs") == []
         assert await bash(suite, "rm outputs; echo file > outputs") == []
         assert await bash(suite, "rm outputs; mkdir outputs; touch outputs/a") == ["a"]
 
 
-async def test_leaving_a_call_forgets_what_was_watched(serve: Serve) -> None:
+async def test_cancelling_a_call_discards_its_file_watch(serve: Serve) -> None:
     async with serve() as suite:
         async with reading(suite.call("_bash_", '{"command": "echo 1 > outputs/a; echo up; sleep 1016.5"}')) as deltas:
             await anext(deltas)
@@ -104,7 +104,7 @@ async def test_leaving_a_call_forgets_what_was_watched(serve: Serve) -> None:
         assert await bash(suite, "echo 1 > outputs/b") == ["b"]
 
 
-async def test_a_command_that_fills_the_workspace_is_told_and_can_delete(serve: Serve) -> None:
+async def test_a_command_that_fills_the_workspace_gets_an_error_and_can_delete(serve: Serve) -> None:
     async with serve(workspace_bytes_max=1_000_000) as suite:
         _, filling = await suite.execute("_bash_", '{"command": "head -c 5000000 /dev/zero > a; ls -s a"}')
         _, full = await suite.execute("_bash_", '{"command": "head -c 5000000 /dev/zero > b; stat -c %s b"}')
@@ -120,7 +120,7 @@ LONG = '{"command": "seq 100000; echo end"}'
 WHOLE = "".join(f"{number}\n" for number in range(1, 100_001)) + "end\n"
 
 
-async def test_a_long_result_is_cut_and_the_whole_is_a_file_that_it_names(serve: Serve) -> None:
+async def test_a_long_result_is_cut_and_names_the_file_with_the_full_text(serve: Serve) -> None:
     async with serve() as suite:
         pieces, outcome = await suite.execute("_bash_", LONG)
         path = outcome.result.partition("the whole is in ")[2].partition(" …]")[0]
@@ -135,7 +135,7 @@ async def test_a_long_result_is_cut_and_the_whole_is_a_file_that_it_names(serve:
     assert read.result == "100000\nend\n"
 
 
-async def test_the_whole_is_published_before_the_result(serve: Serve) -> None:
+async def test_the_full_result_is_published_before_the_cut_one(serve: Serve) -> None:
     artifacts: list[agent_pb2.ArtifactPublish] = []
     async with serve() as suite, reading(suite.call("_bash_", LONG)) as deltas:
         kinds: list[str] = []
@@ -151,7 +151,7 @@ async def test_the_whole_is_published_before_the_result(serve: Serve) -> None:
     assert (whole.run_id, whole.mime_type) == (RUN, "text/plain")
 
 
-async def test_a_workspace_that_takes_no_file_costs_the_whole_and_not_the_result(serve: Serve) -> None:
+async def test_an_unwritable_outputs_folder_loses_only_the_full_text(serve: Serve) -> None:
     async with serve() as suite:
         await suite.execute("write_file", '{"path": "outputs/results", "content": "in the way"}')
         _, outcome = await suite.execute("_bash_", LONG)
@@ -159,7 +159,7 @@ async def test_a_workspace_that_takes_no_file_costs_the_whole_and_not_the_result
     assert "the whole could not be kept" in outcome.result
 
 
-async def test_a_long_failure_is_bounded_too(serve: Serve) -> None:
+async def test_a_long_failure_message_is_bounded(serve: Serve) -> None:
     async with serve() as suite:
         _, outcome = await suite.execute("read_file", json.dumps({"path": "x" * 100_000}))
         _, violation = await suite.execute("read_file", json.dumps({"path": ["x" * 100_000]}))
@@ -169,7 +169,7 @@ async def test_a_long_failure_is_bounded_too(serve: Serve) -> None:
 
 
 @given(st.integers(0, 3 * RESULT_CHARS_MAX), st.sampled_from(["", "outputs/results/tool-01234567.txt"]))
-def test_what_the_model_gets_is_bounded_and_shorter_texts_are_whole(length: int, path: str) -> None:
+def test_only_results_above_the_limit_are_shortened(length: int, path: str) -> None:
     text = "x" * length
     assert len(shorten_result(text, path)) == min(length, RESULT_CHARS_MAX)
     assert (shorten_result(text, path) == text) == (length <= RESULT_CHARS_MAX)

@@ -1,5 +1,5 @@
-"""kill -9 of the tools service between every two steps of a call: a once tool ran 0 or 1 times, and what is said of it
-afterwards is true. The service is a process, the tool a real command, its effect a line in a file.
+"""kill -9 of the tools service between every two steps of a call: a once tool ran at most once, and its state is
+reported truly afterwards. The service is a process, the tool a real command, its effect a line in a file.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ while [ ! -e end ]; do sleep 0.01; done
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """The call's workspace, and beside it one counting tool for each effect."""
+    """Make the call's workspace, and one counting tool for each effect."""
     tools = [
         {"name": effect, "effect": effect, "command": ["bash", "count.sh"]} for effect in ("once", "idempotent", "read")
     ]
@@ -49,7 +49,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def calling(folder: Path, tool: str, step: int = 0) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """Inside the block a process executes the call; it must end by a kill, and its answer is lost."""
+    """Run a process that executes the call inside the block; it must be killed, and its answer is lost."""
     command = (sys.executable, "-m", "tests.tools.execution.crashing", str(folder), str(step))
     async with (
         asyncio.timeout(300),
@@ -71,34 +71,34 @@ def execute(tool: str) -> tools_pb2.ExecuteRequest:
     )
 
 
-async def appeared(path: Path) -> None:
+async def wait_for_file(path: Path) -> None:
     async with asyncio.timeout(200):
         while not path.exists():  # noqa: ASYNC240 - nothing tells
             await asyncio.sleep(0.005)
 
 
-async def ended(pid: int) -> None:
-    """Wait for the end of a command, which must not outlive its service."""
+async def wait_for_exit(pid: int) -> None:
+    """Wait until the command has ended, which must not outlive its service."""
     async with asyncio.timeout(200):
         while b"count.sh" in await asyncio.to_thread(command_line, pid):
             await asyncio.sleep(0.005)
 
 
 def command_line(pid: int) -> bytes:
-    """Empty when the process has ended."""
+    """Return the process's command line; empty if it has exited."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return b""
 
 
-def acted(workspace: Path) -> int:
+def count_effects(workspace: Path) -> int:
     counter = workspace / "counter"
     return len(counter.read_text().splitlines()) if counter.exists() else 0
 
 
-async def said_after(serve: Serve, tool: str) -> tuple[str, str, str]:
-    """What a new service says of the call; the error, if any, of asking it to run again; and what it says then."""
+async def check_after(serve: Serve, tool: str) -> tuple[str, str, str]:
+    """Return the state a new service reports for the call, the error of executing it again and the state after that."""
     async with serve() as suite:
         request = tools_pb2.CheckEffectRequest(effect_key=KEY, tool_name=tool, chat_id=CHAT)
         before = await suite.stub.CheckEffect(request)
@@ -110,7 +110,7 @@ async def said_after(serve: Serve, tool: str) -> tuple[str, str, str]:
 
 
 @pytest.mark.parametrize(
-    ("step", "times", "said", "times_after"),
+    ("step", "times", "states", "times_after"),
     [
         pytest.param(1, 0, ("not_done", "", "done"), 1, marks=pytest.mark.nightly),
         (2, 0, ("not_done", "", "done"), 1),
@@ -121,22 +121,22 @@ async def said_after(serve: Serve, tool: str) -> tuple[str, str, str]:
     ],
 )
 async def test_a_once_tool_acts_at_most_once_wherever_the_service_is_killed(
-    serve: Serve, workspace: Path, tmp_path: Path, step: int, times: int, said: tuple[str, str, str], times_after: int
+    serve: Serve, workspace: Path, tmp_path: Path, step: int, times: int, states: tuple[str, str, str], times_after: int
 ) -> None:
     (workspace / "go").touch()
     (workspace / "end").touch()
     async with calling(tmp_path, "once", step):
         pass
-    assert acted(workspace) == times
-    assert await said_after(serve, "once") == said
-    assert acted(workspace) == times_after
+    assert count_effects(workspace) == times
+    assert await check_after(serve, "once") == states
+    assert count_effects(workspace) == times_after
 
 
 @pytest.mark.parametrize("step", [1, *(pytest.param(step, marks=pytest.mark.nightly) for step in (2, 3))])
-async def test_a_call_counts_as_begun_when_its_command_is_all_but_started(
+async def test_a_call_is_recorded_only_once_its_supervisor_has_started(
     workspace: Path, tmp_path: Path, step: int
 ) -> None:
-    # What takes time is the start of its supervisor: killed there, the service leaves no record.
+    # Starting the supervisor takes time; a service killed during that leaves no record.
     async with calling(tmp_path, "once", step):
         pass
     assert len((tmp_path / "children").read_text().split()) == 1
@@ -144,31 +144,31 @@ async def test_a_call_counts_as_begun_when_its_command_is_all_but_started(
 
 
 @pytest.mark.parametrize("has_acted", [pytest.param(False, marks=pytest.mark.nightly), True])
-async def test_a_once_tool_that_was_running_is_unknown_and_not_run_again(
+async def test_an_interrupted_once_tool_is_unknown_and_not_run_again(
     serve: Serve, workspace: Path, tmp_path: Path, has_acted: bool
 ) -> None:
     async with calling(tmp_path, "once") as process:
         if has_acted:
             (workspace / "go").touch()
-        await appeared(workspace / ("acted" if has_acted else "begun"))
+        await wait_for_file(workspace / ("acted" if has_acted else "begun"))
         process.kill()
-    await ended(int((workspace / "pid").read_text()))
+    await wait_for_exit(int((workspace / "pid").read_text()))
     for name in ("go", "end"):
         (workspace / name).touch()
-    assert await said_after(serve, "once") == ("unknown", "unknown", "unknown")
-    assert acted(workspace) == has_acted
+    assert await check_after(serve, "once") == ("unknown", "unknown", "unknown")
+    assert count_effects(workspace) == has_acted
 
 
 @pytest.mark.parametrize(
     ("tool", "before", "after"), [("idempotent", "unknown", "done"), ("read", "not_done", "not_done")]
 )
-async def test_what_may_be_repeated_runs_again(
+async def test_read_and_idempotent_tools_run_again_after_a_crash(
     serve: Serve, workspace: Path, tmp_path: Path, tool: str, before: str, after: str
 ) -> None:
     (workspace / "go").touch()
     async with calling(tmp_path, tool) as process:
-        await appeared(workspace / "acted")
+        await wait_for_file(workspace / "acted")
         process.kill()
     (workspace / "end").touch()
-    assert await said_after(serve, tool) == (before, "", after)
-    assert acted(workspace) == 2
+    assert await check_after(serve, tool) == (before, "", after)
+    assert count_effects(workspace) == 2

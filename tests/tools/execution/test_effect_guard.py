@@ -1,4 +1,4 @@
-"""Calls that change something, asked for again: over a real server with real commands, and with disks that refuse."""
+"""Repeating calls that have an effect: over a real server with real commands, and on disks that refuse writes."""
 
 import asyncio
 import dataclasses
@@ -27,13 +27,13 @@ KEY = f"{RUN}/call_1/00"
 COUNT = '{"command": "echo once >> counter; cat counter"}'
 
 
-async def state_of(suite: Suite, key: str = KEY, tool: str = "_bash_") -> tools_pb2.CheckEffectResponse:
+async def check_key(suite: Suite, key: str = KEY, tool: str = "_bash_") -> tools_pb2.CheckEffectResponse:
     with rpc_errors():
         return await suite.stub.CheckEffect(tools_pb2.CheckEffectRequest(effect_key=key, tool_name=tool, chat_id=CHAT))
 
 
 class Counting:
-    """A tool without a process, and how often it has run."""
+    """A tool without a process that counts its runs."""
 
     def __init__(self, effect: Effect = "once", failure: Exception | None = None) -> None:
         self.runs = 0
@@ -49,7 +49,7 @@ class Counting:
         yield make_result("done")
 
 
-async def performed(effects: EffectRecords, tool: Tool, folder: Path) -> tools_pb2.ToolOutcome:
+async def perform(effects: EffectRecords, tool: Tool, folder: Path) -> tools_pb2.ToolOutcome:
     request = tools_pb2.ExecuteRequest(run_id=RUN, tool_call_id="1", effect_key=KEY, chat_id=CHAT)
     fields: dict[str, Any] = dict.fromkeys(
         field.name for field in dataclasses.fields(ToolContext)
@@ -60,20 +60,20 @@ async def performed(effects: EffectRecords, tool: Tool, folder: Path) -> tools_p
         return [delta.result async for delta in deltas][-1]
 
 
-def files(folder: Path) -> list[Path]:
+def list_files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-async def checked(effects: EffectRecords) -> str:
+async def check_state(effects: EffectRecords) -> str:
     request = tools_pb2.CheckEffectRequest(effect_key=KEY, tool_name="counting", chat_id=CHAT)
     return (await check_effect(effects, request)).state
 
 
-async def test_a_call_that_has_ended_is_answered_with_its_result_and_not_run_again(serve: Serve) -> None:
+async def test_repeating_an_ended_call_returns_its_result_without_running_it(serve: Serve) -> None:
     async with serve() as suite:
-        assert (await state_of(suite)).state == "not_done"
+        assert (await check_key(suite)).state == "not_done"
         answers = [(await suite.execute("_bash_", COUNT, effect_key=KEY))[1] for _ in range(3)]
-        known = await state_of(suite)
+        known = await check_key(suite)
         _, other = await suite.execute("_bash_", COUNT, effect_key=KEY + "1")
     assert [answer.result for answer in answers] == ["once\n"] * 3
     assert {answer.tool_params for answer in answers} == {COUNT}
@@ -81,7 +81,7 @@ async def test_a_call_that_has_ended_is_answered_with_its_result_and_not_run_aga
     assert other.result == "once\nonce\n"
 
 
-async def test_records_survive_the_service(serve: Serve) -> None:
+async def test_effect_records_survive_a_restart(serve: Serve) -> None:
     async with asyncio.timeout(100):
         async with serve() as suite:
             await suite.execute("_bash_", COUNT, effect_key=KEY)
@@ -90,29 +90,29 @@ async def test_records_survive_the_service(serve: Serve) -> None:
     assert again.result == "once\n"
 
 
-async def test_a_failure_is_an_outcome_too(serve: Serve) -> None:
+async def test_a_failed_call_is_recorded_as_an_outcome(serve: Serve) -> None:
     async with serve() as suite:
         await suite.execute("_bash_", '{"command": "exit 3"}', effect_key=KEY)
-        known = await state_of(suite)
+        known = await check_key(suite)
     assert (known.state, known.result.ok, known.result.result) == ("done", False, "[exit code 3]")
 
 
-async def test_while_a_call_runs_the_same_one_is_refused_and_its_effect_unknown(serve: Serve) -> None:
+async def test_repeating_a_running_call_is_refused_and_its_effect_is_unknown(serve: Serve) -> None:
     waiting = '{"command": "echo once >> counter; echo up; while [ ! -e go ]; do sleep 0.01; done"}'
     async with serve() as suite:
         async with reading(suite.call("_bash_", waiting, effect_key=KEY)) as deltas:
             await anext(deltas)
             with pytest.raises(Overloaded, match="running already"):
                 await suite.execute("_bash_", waiting, effect_key=KEY)
-            assert (await state_of(suite)).state == "unknown"
+            assert (await check_key(suite)).state == "unknown"
             (suite.workspace / "go").touch()
-            rest = [delta async for delta in deltas]
+            later_deltas = [delta async for delta in deltas]
         _, again = await suite.execute("_bash_", waiting, effect_key=KEY)
         assert (suite.workspace / "counter").read_text() == "once\n"
-    assert rest[-1].result.result == again.result == "up\n"
+    assert later_deltas[-1].result.result == again.result == "up\n"
 
 
-async def test_a_call_that_was_left_is_unknown_and_not_run_again(serve: Serve) -> None:
+async def test_a_cancelled_call_is_unknown_and_not_run_again(serve: Serve) -> None:
     waiting = '{"command": "echo once >> counter; echo up; sleep 1013.5"}'
     async with serve() as suite:
         async with reading(suite.call("_bash_", waiting, effect_key=KEY)) as deltas:
@@ -123,16 +123,16 @@ async def test_a_call_that_was_left_is_unknown_and_not_run_again(serve: Serve) -
                 break
             except Overloaded:  # the left one is being killed
                 await asyncio.sleep(0.02)
-        assert (await state_of(suite)).state == "unknown"
+        assert (await check_key(suite)).state == "unknown"
         assert (suite.workspace / "counter").read_text() == "once\n"
     assert not outcome.ok
     assert json.loads(outcome.result)["error"] == "unknown"
 
 
-async def test_arguments_that_are_refused_leave_no_record(serve: Serve) -> None:
+async def test_refused_arguments_leave_no_record(serve: Serve) -> None:
     async with serve() as suite:
         await suite.execute("_bash_", "{}", effect_key=KEY)
-        assert (await state_of(suite)).state == "not_done"
+        assert (await check_key(suite)).state == "not_done"
 
 
 async def test_without_a_key_nothing_is_recorded(serve: Serve, tmp_path: Path) -> None:
@@ -142,11 +142,11 @@ async def test_without_a_key_nothing_is_recorded(serve: Serve, tmp_path: Path) -
     assert not (tmp_path / "effects").exists()
 
 
-async def test_the_key_of_another_tools_call_is_refused(serve: Serve) -> None:
+async def test_an_effect_key_of_another_tools_call_is_refused(serve: Serve) -> None:
     async with serve() as suite:
         await suite.execute("_bash_", COUNT, effect_key=KEY)
         with pytest.raises(InvalidRequest, match="another tool"):
-            await state_of(suite, tool="write_file")
+            await check_key(suite, tool="write_file")
         with pytest.raises(InvalidRequest, match="another tool"):
             await suite.execute("write_file", '{"path": "a", "content": ""}', effect_key=KEY)
 
@@ -160,20 +160,20 @@ async def test_a_recorded_result_is_bounded(serve: Serve, tmp_path: Path) -> Non
     assert record.stat().st_mode & 0o777 == 0o600
 
 
-async def test_an_idempotent_call_without_an_end_runs_again(tmp_path: Path) -> None:
+async def test_an_unfinished_idempotent_call_runs_again(tmp_path: Path) -> None:
     effects, counting = EffectRecords(tmp_path), Counting("idempotent")
     effects.record_start(CHAT, KEY, "counting")
-    assert (await performed(effects, counting.tool, tmp_path)).ok
-    assert (await performed(effects, counting.tool, tmp_path)).ok
+    assert (await perform(effects, counting.tool, tmp_path)).ok
+    assert (await perform(effects, counting.tool, tmp_path)).ok
     assert counting.runs == 1
 
 
-async def test_a_tool_that_had_no_capacity_may_be_tried_again(tmp_path: Path) -> None:
+async def test_a_call_refused_for_lack_of_capacity_may_be_retried(tmp_path: Path) -> None:
     effects, full, free = EffectRecords(tmp_path), Counting(failure=Overloaded("full")), Counting()
     with pytest.raises(Overloaded, match="full"):
-        await performed(effects, full.tool, tmp_path)
-    assert await checked(effects) == "not_done"
-    assert (await performed(effects, free.tool, tmp_path)).ok
+        await perform(effects, full.tool, tmp_path)
+    assert await check_state(effects) == "not_done"
+    assert (await perform(effects, free.tool, tmp_path)).ok
 
 
 @pytest.mark.parametrize("failure", [ToolFailed("no"), KeyError("our bug")])
@@ -181,14 +181,14 @@ async def test_a_failed_tool_is_not_run_again(tmp_path: Path, failure: Exception
     effects, counting = EffectRecords(tmp_path), Counting(failure=failure)
     for _ in range(2):
         try:
-            assert not (await performed(effects, counting.tool, tmp_path)).ok
+            assert not (await perform(effects, counting.tool, tmp_path)).ok
         except KeyError:
-            assert await checked(effects) == "unknown"
+            assert await check_state(effects) == "unknown"
     assert counting.runs == 1
 
 
 class Full:
-    """A disk that refuses from the write with this number on."""
+    """A disk that refuses every write from the given number on."""
 
     def __init__(self, first: int) -> None:
         self._left = first
@@ -200,25 +200,25 @@ class Full:
 
 
 @pytest.mark.parametrize("first", [1, 2, 3])
-async def test_without_a_record_nothing_runs(tmp_path: Path, first: int) -> None:
+async def test_a_call_that_cannot_be_recorded_does_not_run(tmp_path: Path, first: int) -> None:
     effects, counting = EffectRecords(tmp_path, Full(first)), Counting()
     with pytest.raises(Overloaded, match="no room"):
-        await performed(effects, counting.tool, tmp_path)
+        await perform(effects, counting.tool, tmp_path)
     assert counting.runs == 0
-    assert files(tmp_path) == []
-    assert await checked(effects) == "not_done"
+    assert list_files(tmp_path) == []
+    assert await check_state(effects) == "not_done"
 
 
 @pytest.mark.parametrize("first", [4, 5])
-async def test_an_outcome_that_cannot_be_recorded_is_told_all_the_same(tmp_path: Path, first: int) -> None:
+async def test_an_outcome_that_cannot_be_recorded_is_still_returned(tmp_path: Path, first: int) -> None:
     effects, counting = EffectRecords(tmp_path, Full(first)), Counting()
-    assert (await performed(effects, counting.tool, tmp_path)).result == "done"
-    await performed(EffectRecords(tmp_path), counting.tool, tmp_path)
+    assert (await perform(effects, counting.tool, tmp_path)).result == "done"
+    await perform(EffectRecords(tmp_path), counting.tool, tmp_path)
     assert counting.runs == 1
-    assert [path for path in files(tmp_path) if path.suffix == ".tmp"] == []
+    assert [path for path in list_files(tmp_path) if path.suffix == ".tmp"] == []
 
 
-def test_of_many_replicas_one_starts_a_call(tmp_path: Path) -> None:
+def test_only_one_of_many_replicas_starts_a_call(tmp_path: Path) -> None:
     replicas = [EffectRecords(tmp_path) for _ in range(16)]
     with ThreadPoolExecutor(16) as pool:
         starting = [pool.submit(effects.record_start, CHAT, KEY, "counting") for effects in replicas]

@@ -1,4 +1,4 @@
-"""A server that asks while it works on a call: a person, the model, for roots. It does so in either version."""
+"""A server that sends elicitation, sampling and roots requests during a call, in both protocol versions."""
 
 from typing import Annotated
 

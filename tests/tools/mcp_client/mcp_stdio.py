@@ -1,7 +1,6 @@
 """A small MCP server of the older protocol on standard input and output, run as a process by tests.
 
-Without the SDK: it starts at once, and it does what a good server does not. Its arguments: a folder it may write to,
-and more tools.
+Without the SDK it starts at once and can misbehave. Its arguments are a folder it may write to, and more tools.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A server that wants each user's authorization, and the authorization server beside it: the SDK's own, in memory."""
+"""A server that requires each user's authorization, with the SDK's in-memory authorization server."""
 
 import secrets
 import time
@@ -25,7 +25,7 @@ SCOPE = "read"
 
 
 class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
-    """Everybody agrees, as `person`, in the moment that they come."""
+    """Grants every authorization at once, to the user `person`."""
 
     def __init__(self) -> None:
         self.person = "ann"
@@ -111,7 +111,7 @@ def _find_person() -> str:
 
 class _Protected(MCPServer):
     async def list_tools(self) -> list[Tool]:
-        """Lists `whoami`, and a tool with a name and words for each person."""
+        """List `whoami`, and a tool whose name and description depend on the user."""
         person = _find_person()
         own = Tool(name=f"of_{person}", description=f"Only {person} sees this.", input_schema={"type": "object"})
         return [*await super().list_tools(), own]

@@ -1,4 +1,4 @@
-"""Servers that want each user's authorization, with a real authorization server: agreed, renewed, refused, apart."""
+"""Servers that require each user's authorization, with a real authorization server: grants, renewals, refusals."""
 
 import asyncio
 import json
@@ -65,7 +65,7 @@ async def execute(suite: Suite, tool: str, key: str, *answers: tools_pb2.InputAn
 
 
 async def agree(need: common_pb2.InputNeed) -> tools_pb2.CompleteAuthorizationRequest:
-    """Be the user's browser: go to the address, and come back with what it is sent back with."""
+    """Act as the user's browser: visit the URL and return the parameters of its redirect."""
     async with httpx2.AsyncClient() as browser:
         sent_back = await browser.get(need.url)
     address = sent_back.headers["location"]
@@ -84,7 +84,7 @@ def accept(need: common_pb2.InputNeed) -> tools_pb2.InputAnswer:
 
 
 async def connect(suite: Suite) -> common_pb2.InputNeed:
-    """Have the user agree, and wait until the server's tools are there."""
+    """Authorize as the user, and wait until the server's tools are listed."""
     await suite.until("s__connect")
     [need] = (await execute(suite, "s__connect", "c1")).asks
     assert await come_back(suite, await agree(need)) == "s"
@@ -99,7 +99,7 @@ def read_all(folder: Path) -> bytes:
 
 
 @VERSIONS
-async def test_a_user_agrees_and_the_call_goes_on(tmp_path: Path, *, is_legacy: bool) -> None:
+async def test_a_call_continues_after_the_user_authorizes_the_server(tmp_path: Path, *, is_legacy: bool) -> None:
     authority = Authority()
     with structlog.testing.capture_logs() as logged:
         async with protected(authority, is_legacy=is_legacy) as http, serving(tmp_path, http) as suite:
@@ -108,17 +108,17 @@ async def test_a_user_agrees_and_the_call_goes_on(tmp_path: Path, *, is_legacy: 
             assert (need.authorizes, need.server, query["code_challenge_method"]) == (True, "s", "S256")
             assert (query["redirect_uri"], query["resource"], query["scope"]) == (REDIRECT, http.url, "read")
             assert (await execute(suite, "s__connect", "c1", accept(need))).ok
-            said = await execute(suite, "s__whoami", "k1")
-            assert (said.ok, said.result) == (True, "ann")
+            outcome = await execute(suite, "s__whoami", "k1")
+            assert (outcome.ok, outcome.result) == (True, "ann")
     [token] = authority.access
     [client] = authority.clients.values()
     assert (client.client_name, client.token_endpoint_auth_method) == ("Headrace", "client_secret_basic")
-    told = json.dumps(logged, default=repr)
-    kept = read_all(tmp_path)
+    log_text = json.dumps(logged, default=repr)
+    stored_bytes = read_all(tmp_path)
     for secret in (token, *authority.refresh):
-        assert secret not in told
-        assert secret.encode() not in kept
-    assert b"whoami" in kept, "the search finds what is there"
+        assert secret not in log_text
+        assert secret.encode() not in stored_bytes
+    assert b"whoami" in stored_bytes, "the search finds what is there"
 
 
 async def test_a_token_is_renewed_once_and_survives_a_restart(tmp_path: Path) -> None:
@@ -128,8 +128,8 @@ async def test_a_token_is_renewed_once_and_survives_a_restart(tmp_path: Path) ->
             authority.lasts_s = 1  # so it is due at once
             await connect(suite)
             authority.lasts_s = 3600
-            said = await asyncio.gather(*(execute(suite, "s__whoami", f"k{number}") for number in range(5)))
-            assert [outcome.result for outcome in said] == ["ann"] * 5
+            outcomes = await asyncio.gather(*(execute(suite, "s__whoami", f"k{number}") for number in range(5)))
+            assert [outcome.result for outcome in outcomes] == ["ann"] * 5
             renewals = authority.renewals
             assert renewals <= 2, "once the list of tools, once the calls together"
         async with serving(tmp_path, http) as suite:
@@ -139,7 +139,7 @@ async def test_a_token_is_renewed_once_and_survives_a_restart(tmp_path: Path) ->
         assert len(authority.clients) == 1, "it has registered once"
 
 
-async def test_a_token_that_is_refused_is_asked_for_anew(tmp_path: Path) -> None:
+async def test_a_refused_token_requires_a_new_authorization(tmp_path: Path) -> None:
     authority = Authority()
     async with protected(authority) as http, serving(tmp_path, http) as suite:
         await connect(suite)
@@ -150,8 +150,8 @@ async def test_a_token_that_is_refused_is_asked_for_anew(tmp_path: Path) -> None
         assert (await execute(suite, "s__whoami", "k1", accept(need))).result == "ann again"
 
 
-async def test_who_connects_with_a_token_that_the_server_refuses_by_now_is_asked_again(tmp_path: Path) -> None:
-    """As when it has moved to another authorization server."""
+async def test_connecting_with_a_no_longer_valid_token_requires_a_new_authorization(tmp_path: Path) -> None:
+    """This happens when the server has moved to another authorization server."""
     authority = Authority()
     async with protected(authority) as http, serving(tmp_path, http) as suite:
         await connect(suite)
@@ -161,7 +161,7 @@ async def test_who_connects_with_a_token_that_the_server_refuses_by_now_is_asked
         assert (await execute(suite, "s__connect", "c2", accept(need))).ok
 
 
-async def test_a_registration_that_its_authorization_server_has_forgotten_is_made_anew(tmp_path: Path) -> None:
+async def test_a_registration_unknown_to_its_authorization_server_is_renewed(tmp_path: Path) -> None:
     authority = Authority()
     async with protected(authority) as http, serving(tmp_path, http) as suite:
         await connect(suite)
@@ -179,7 +179,7 @@ async def test_a_registration_that_its_authorization_server_has_forgotten_is_mad
         await come_back(suite, await agree(need))
 
 
-async def test_who_does_not_agree_gets_nothing(tmp_path: Path) -> None:
+async def test_a_declined_authorization_yields_no_token(tmp_path: Path) -> None:
     async with protected(Authority()) as http, serving(tmp_path, http) as suite:
         await suite.until("s__connect")
         [need] = (await execute(suite, "s__connect", "c1")).asks
@@ -193,7 +193,7 @@ async def test_who_does_not_agree_gets_nothing(tmp_path: Path) -> None:
             await come_back(suite, back)
 
 
-async def test_a_state_is_one_users_and_counts_once(tmp_path: Path) -> None:
+async def test_a_state_belongs_to_one_user_and_is_valid_once(tmp_path: Path) -> None:
     async with (
         protected(Authority()) as http,
         serving_audit() as log,
@@ -232,7 +232,7 @@ async def test_a_code_of_another_authorization_server_is_refused(tmp_path: Path)
         assert authority.codes, "its code was sent to nobody"
 
 
-async def test_who_has_not_agreed_never_uses_anothers_session(tmp_path: Path) -> None:
+async def test_an_unauthorized_user_never_uses_anothers_session(tmp_path: Path) -> None:
     authority = Authority()
     async with protected(authority) as http, serving(tmp_path, http) as suite:
         await connect(suite)
@@ -240,12 +240,12 @@ async def test_who_has_not_agreed_never_uses_anothers_session(tmp_path: Path) ->
         token = store.find_token("s", DEFAULT)
         assert token is not None
         store.delete_token(token)
-        asked = await execute(suite, "s__whoami", "k1")  # while the tools are listed over the session of that token
-        assert (len(asked.asks), "ann" in asked.result) == (1, False)
+        outcome = await execute(suite, "s__whoami", "k1")  # while the tools are listed over the session of that token
+        assert (len(outcome.asks), "ann" in outcome.result) == (1, False)
 
 
 @pytest.mark.parametrize("end", ["forgotten by another replica", "not renewed", "refused"])
-async def test_a_token_that_ends_takes_its_list_along(tmp_path: Path, end: str) -> None:
+async def test_an_ended_token_removes_its_tool_list(tmp_path: Path, end: str) -> None:
     authority = Authority()
     authority.lasts_s = 1 if end == "not renewed" else 3600  # which is due at once
     async with protected(authority) as http, serving(tmp_path, http) as suite:
@@ -260,7 +260,7 @@ async def test_a_token_that_ends_takes_its_list_along(tmp_path: Path, end: str) 
         assert [*await suite.tools()] == ["s__connect"]
 
 
-async def test_without_a_key_no_token_is_kept(tmp_path: Path) -> None:
+async def test_without_a_secrets_key_no_token_is_stored(tmp_path: Path) -> None:
     with structlog.testing.capture_logs() as logged:
         async with protected(Authority()) as http, serving(tmp_path, http, key="") as suite:
             assert await suite.tools() == {}
@@ -270,8 +270,8 @@ async def test_without_a_key_no_token_is_kept(tmp_path: Path) -> None:
     assert "HEADRACE_TOOLS_SECRETS_KEY" in refused["problem"]
 
 
-async def test_metadata_of_another_server_is_not_believed(tmp_path: Path) -> None:
-    """A server that names another's resource would be given a token for that."""
+async def test_metadata_naming_another_servers_resource_is_refused(tmp_path: Path) -> None:
+    """Otherwise a server that names another server's resource would receive a token for that."""
 
     def make_app(http: Http) -> Any:
         twisted = Http(http.port)
@@ -289,10 +289,10 @@ async def test_metadata_of_another_server_is_not_believed(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("place", ["resource_metadata", "authorization_servers", "registration_endpoint"])
 @pytest.mark.parametrize(("host", "is_opened"), [("127.0.0.1", False), ("localhost", False), ("localhost", True)])
-async def test_metadata_lead_to_no_address_of_the_inside(
+async def test_metadata_cannot_lead_to_an_internal_address(
     tmp_path: Path, host: str, place: str, *, is_opened: bool
 ) -> None:
-    """What a server's answers name is fetched from the public web, from the server itself, and where `hosts` says."""
+    """URLs in a server's answers are fetched only from the public web, the server itself, and the hosts in `hosts`."""
     reached: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -310,7 +310,7 @@ async def test_metadata_lead_to_no_address_of_the_inside(
 
 @asynccontextmanager
 async def lying(place: str, elsewhere: str) -> AsyncGenerator[Http]:
-    """An MCP server of which one answer names an address elsewhere."""
+    """Run an MCP server one of whose answers names a URL elsewhere."""
 
     async def answer(request: web.Request) -> web.Response:
         origin = f"http://{request.host}"
@@ -347,7 +347,7 @@ async def revoke(suite: Suite, server: str = "s") -> bool:
         ).revoked_at_issuer
 
 
-async def test_a_user_sees_an_authorization_and_takes_it_back(tmp_path: Path) -> None:
+async def test_a_user_lists_and_revokes_an_authorization(tmp_path: Path) -> None:
     authority = Authority()
     async with protected(authority) as http, serving_audit() as log, serving(tmp_path, http, audit=log) as suite:
         assert await list_own(suite) == []
@@ -372,7 +372,7 @@ async def test_a_user_sees_an_authorization_and_takes_it_back(tmp_path: Path) ->
     assert log.records == [("authorization.granted", user, issuer), ("authorization.revoked", user, issuer)]
 
 
-async def test_an_issuer_that_takes_nothing_back_is_told_of(tmp_path: Path) -> None:
+async def test_revoking_reports_when_the_issuer_cannot_revoke(tmp_path: Path) -> None:
     authority = Authority()
     async with protected(authority) as http, serving(tmp_path, http) as suite:
         await connect(suite)
@@ -388,7 +388,7 @@ async def test_an_issuer_that_takes_nothing_back_is_told_of(tmp_path: Path) -> N
         assert store.find_token("s", DEFAULT) is None
 
 
-async def test_without_a_line_in_the_audit_log_nothing_is_done(tmp_path: Path) -> None:
+async def test_authorizing_and_revoking_fail_without_an_audit_log_entry(tmp_path: Path) -> None:
     authority = Authority()
     async with protected(authority) as http, serving_audit() as log, serving(tmp_path, http, audit=log) as suite:
         await suite.until("s__connect")
@@ -406,7 +406,7 @@ async def test_without_a_line_in_the_audit_log_nothing_is_done(tmp_path: Path) -
         assert len(await list_own(suite)) == 1
 
 
-async def test_nobody_sees_or_takes_back_anothers(tmp_path: Path) -> None:
+async def test_a_user_cannot_list_or_revoke_anothers_authorization(tmp_path: Path) -> None:
     async with protected(Authority()) as http, serving(tmp_path, http) as suite:
         await connect(suite)
         store = TokenStore(tmp_path / "mcp_tokens", KEY)
@@ -416,10 +416,10 @@ async def test_nobody_sees_or_takes_back_anothers(tmp_path: Path) -> None:
         assert len(await list_own(suite)) == 1
 
 
-async def test_a_token_that_lasts_longer_than_the_calendar_is_listed(tmp_path: Path) -> None:
+async def test_a_token_with_an_enormous_lifetime_is_listed(tmp_path: Path) -> None:
     authority = Authority()
     authority.lasts_s = 10**18
     async with protected(authority) as http, serving(tmp_path, http) as suite:
         await connect(suite)
-        [told] = await list_own(suite)
-    assert told.expires_at / 1000 - time.time() == pytest.approx(LASTS_S_MAX, abs=200)
+        [authorization] = await list_own(suite)
+    assert authorization.expires_at / 1000 - time.time() == pytest.approx(LASTS_S_MAX, abs=200)

@@ -35,7 +35,7 @@ ALWAYS = ("environment", "daemon", "grow", "die", "hang", "stubborn", "noise")
 
 
 def plain(folder: Path, **more: Any) -> dict[str, Any]:
-    """The entry of the small server of these tests."""
+    """Return the mcp.json entry of these tests' small server."""
     return {"command": "python", "args": ["-I", "-S", str(PLAIN), str(folder)], **more}
 
 
@@ -43,7 +43,7 @@ async def test_the_example_server_is_listed_and_its_progress_streams(tmp_path: P
     async with serving_folder(EXAMPLES, data_dir=tmp_path) as suite:
         await suite.until("example__roll_dice")
         tools = await suite.tools()
-        *said, last = await suite.call("example__roll_dice", '{"rolls": 3}')
+        *progress, last = await suite.call("example__roll_dice", '{"rolls": 3}')
         (counted,) = await suite.call("example__count_words", '{"text": "one two"}')
         (refused,) = await suite.call("example__count_words", '{"text": 7}')
     assert {name: (tool.effect, tool.tier) for name, tool in tools.items()} == {
@@ -51,7 +51,7 @@ async def test_the_example_server_is_listed_and_its_progress_streams(tmp_path: P
         "example__roll_dice": ("once", "enabled"),
     }
     assert json.loads(tools["example__roll_dice"].parameters)["required"] == ["rolls"]
-    assert [(delta.output.stream, delta.output.delta[:11]) for delta in said] == [
+    assert [(delta.output.stream, delta.output.delta[:11]) for delta in progress] == [
         ("progress", f"{number}/3 rolled ") for number in (1, 2, 3)
     ]
     assert (last.result.ok, last.result.result[:7]) == (True, "3 rolls")
@@ -59,7 +59,7 @@ async def test_the_example_server_is_listed_and_its_progress_streams(tmp_path: P
     assert (refused.result.ok, "$.text" in refused.result.result) == (False, True)
 
 
-async def test_a_process_gets_no_environment_but_what_the_file_gives(tmp_path: Path) -> None:
+async def test_a_server_process_gets_only_the_configured_environment(tmp_path: Path) -> None:
     entry = plain(tmp_path, env={"TOKEN": "env:SECRET", "MODE": "fast"})
     env = {"SECRET": "s3cret", "OTHER": "kept from it", "PATH": "/usr/bin", "HOME": "/nowhere"}
     async with serving(tmp_path, {"a": entry}, env) as suite:
@@ -70,7 +70,7 @@ async def test_a_process_gets_no_environment_but_what_the_file_gives(tmp_path: P
     assert given == {"HOME": "/nowhere", "LANG": "C.UTF-8", "TOKEN": "s3cret", "MODE": "fast"}
 
 
-async def test_a_process_is_stopped_with_all_it_has_started(tmp_path: Path) -> None:
+async def test_a_server_process_is_stopped_with_all_its_children(tmp_path: Path) -> None:
     async with serving(tmp_path, {"a": plain(tmp_path)}) as suite:
         await suite.until("a__daemon")
         pid = int((await suite.result("a__daemon")).result)
@@ -79,7 +79,7 @@ async def test_a_process_is_stopped_with_all_it_has_started(tmp_path: Path) -> N
         os.kill(pid, 0)
 
 
-async def test_a_process_that_does_not_want_to_go_is_killed(tmp_path: Path) -> None:
+async def test_a_server_process_that_does_not_exit_is_killed(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         suite = await stack.enter_async_context(serving(tmp_path, {"a": plain(tmp_path)}))
         await suite.until("a__stubborn")
@@ -91,7 +91,7 @@ async def test_a_process_that_does_not_want_to_go_is_killed(tmp_path: Path) -> N
 
 
 @pytest.mark.real_time  # nothing tells when a process of another has gone
-async def test_a_service_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
+async def test_a_killed_service_leaves_no_server_process(tmp_path: Path) -> None:
     write(tmp_path, {"a": plain(tmp_path)})
     socket = f"unix:{tmp_path}/tools.sock"
     settings = {"TOOLS_LISTEN": socket, "DATA_DIR": str(tmp_path), "CONFIG_DIR": str(tmp_path)}
@@ -111,7 +111,7 @@ async def test_a_service_that_is_killed_leaves_no_process(tmp_path: Path) -> Non
             await asyncio.sleep(0.02)
 
 
-async def test_a_server_that_dies_is_said_to_be_down_once_and_comes_back(tmp_path: Path) -> None:
+async def test_a_dead_server_is_reported_once_and_restarted(tmp_path: Path) -> None:
     with structlog.testing.capture_logs() as logged:
         async with serving(tmp_path, {"a": plain(tmp_path), "b": plain(tmp_path)}) as suite:
             await suite.until("a__die")
@@ -127,7 +127,7 @@ async def test_a_server_that_dies_is_said_to_be_down_once_and_comes_back(tmp_pat
     assert downs == ["a"]
 
 
-async def test_servers_that_cannot_be_used_harm_only_themselves(tmp_path: Path) -> None:
+async def test_unusable_servers_do_not_affect_others(tmp_path: Path) -> None:
     servers = {
         "missing": {"command": "there-is-no-such-program"},
         "closed": {"url": "http://127.0.0.1:9/mcp"},
@@ -146,8 +146,8 @@ async def test_servers_that_cannot_be_used_harm_only_themselves(tmp_path: Path) 
     assert len([entry for entry in logged if entry["event"] == "mcp server down"]) == 2
 
 
-async def test_a_server_that_cannot_start_is_an_error_with_what_it_printed(tmp_path: Path) -> None:
-    """Without its words, a missing file or package looks like any closed connection."""
+async def test_a_server_that_cannot_start_is_logged_with_its_stderr(tmp_path: Path) -> None:
+    """Without its stderr, a missing file or package looks like any closed connection."""
     program = "import os, sys; sys.stderr.write('x' * 200_000 + os.environ['A_TOKEN']); sys.exit('No module: mill')"
     servers = {
         "broken": {"command": sys.executable, "args": ["-c", program], "env": {"A_TOKEN": "wheel-and-stone"}},
@@ -166,7 +166,7 @@ async def test_a_server_that_cannot_start_is_an_error_with_what_it_printed(tmp_p
 
 
 @pytest.mark.parametrize("tool", ["grow"])
-async def test_a_changed_list_takes_effect(tmp_path: Path, tool: str) -> None:
+async def test_a_changed_tool_list_takes_effect(tmp_path: Path, tool: str) -> None:
     async with http_server() as http, serving(tmp_path, {"a": plain(tmp_path), "h": {"url": http.url}}) as suite:
         for server in ("a", "h"):
             await suite.until(f"{server}__{tool}")
@@ -176,7 +176,7 @@ async def test_a_changed_list_takes_effect(tmp_path: Path, tool: str) -> None:
             assert (await suite.result(f"{server}__grown")).result == "grown up"
 
 
-async def test_a_tool_that_is_described_wrongly_is_named_and_the_others_are_offered(tmp_path: Path) -> None:
+async def test_a_malformed_tool_is_named_and_the_others_are_offered(tmp_path: Path) -> None:
     server = plain(tmp_path)
     server["args"] += ["huge", "unnamed_type", "no_schema", "wrong_hints", "bare"]
     with structlog.testing.capture_logs() as logged:
@@ -198,7 +198,7 @@ async def test_a_tool_that_is_described_wrongly_is_named_and_the_others_are_offe
 
 
 @pytest.mark.parametrize(("paging", "lists"), [("stuck", 2), ("gap", 2), ("torn", 2), ("mark", 1), ("noise", 1)])
-async def test_a_list_with_a_fault_in_its_pages_is_read_as_far_as_it_goes(
+async def test_a_tool_list_with_a_faulty_page_is_read_as_far_as_possible(
     tmp_path: Path, paging: str, lists: int
 ) -> None:
     """A cursor that does not advance, an empty page, a page that is refused, a byte order mark, a tool listed twice."""
@@ -213,14 +213,12 @@ async def test_a_list_with_a_fault_in_its_pages_is_read_as_far_as_it_goes(
 
 
 @pytest.mark.parametrize("is_legacy", [False, True])
-async def test_an_empty_cursor_leads_on_since_2026_07_28_and_ends_the_list_before(
-    tmp_path: Path, *, is_legacy: bool
-) -> None:
-    asked: list[str | None] = []
+async def test_an_empty_cursor_continues_the_list_only_since_2026_07_28(tmp_path: Path, *, is_legacy: bool) -> None:
+    cursors: list[str | None] = []
 
     async def list_tools(context: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         del context
-        asked.append(cursor := params.cursor if params else None)
+        cursors.append(cursor := params.cursor if params else None)
         tool = types.Tool(name="first" if cursor is None else "second", input_schema={"type": "object"})
         return types.ListToolsResult(tools=[tool], next_cursor="" if cursor is None or is_legacy else None)
 
@@ -231,7 +229,9 @@ async def test_an_empty_cursor_leads_on_since_2026_07_28_and_ends_the_list_befor
     ):
         await suite.until("h__first")
         tools = await suite.tools()
-    assert (sorted(tools), asked) == ((["h__first"], [None]) if is_legacy else (["h__first", "h__second"], [None, ""]))
+    assert (sorted(tools), cursors) == (
+        (["h__first"], [None]) if is_legacy else (["h__first", "h__second"], [None, ""])
+    )
 
 
 async def test_tools_beyond_the_limit_are_reported(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ async def test_tools_beyond_the_limit_are_reported(tmp_path: Path) -> None:
     assert (line["server"], line["kept"], line["log_level"]) == ("a", TOOLS_MAX, "warning")
 
 
-async def test_a_process_that_ends_at_the_question_for_its_versions_is_started_without_it(tmp_path: Path) -> None:
+async def test_a_server_that_exits_on_discover_is_restarted_with_initialize(tmp_path: Path) -> None:
     server = plain(tmp_path)
     server["args"].append("abrupt")
     async with serving(tmp_path, {"a": server}) as suite, asyncio.timeout(20):
@@ -263,7 +263,7 @@ ANSWER_IDS: dict[str, Callable[[int], Any]] = {
 
 
 @pytest.mark.parametrize("form", ANSWER_IDS)
-async def test_a_response_over_http_is_that_of_its_request_whatever_its_id(tmp_path: Path, form: str) -> None:
+async def test_an_http_response_is_matched_to_its_request_whatever_its_id(tmp_path: Path, form: str) -> None:
     async with (
         http_server(make_app=lambda _: PlainApp(ANSWER_IDS[form])) as http,
         serving(tmp_path, {"h": {"url": http.url}}) as suite,
@@ -283,7 +283,7 @@ async def test_a_response_over_http_is_that_of_its_request_whatever_its_id(tmp_p
     ],
     ids=str,
 )
-async def test_a_server_that_introduces_itself_oddly_is_used(tmp_path: Path, introduction: dict[str, Any]) -> None:
+async def test_a_server_with_an_odd_introduction_is_used(tmp_path: Path, introduction: dict[str, Any]) -> None:
     async with (
         http_server(make_app=lambda _: PlainApp(**introduction)) as http,
         serving(tmp_path, {"h": {"url": http.url}}) as suite,
@@ -330,7 +330,7 @@ async def test_the_status_with_which_a_server_refuses_is_told(
     assert outcome.result.removesuffix("; whether it took effect is not known") == f"MCP server 'h': {down}"
 
 
-async def test_a_server_that_reports_changes_all_the_time_is_listed_less_and_less_often(tmp_path: Path) -> None:
+async def test_a_server_that_keeps_reporting_changes_is_listed_less_often(tmp_path: Path) -> None:
     server = plain(tmp_path)
     server["args"].append("storm")
     async with serving(tmp_path, {"a": server}) as suite:
@@ -341,7 +341,7 @@ async def test_a_server_that_reports_changes_all_the_time_is_listed_less_and_les
 
 
 @pytest.mark.parametrize(
-    ("tool", "ok", "told"),
+    ("tool", "ok", "result"),
     [
         ("limited", False, "MCP server 'a': Rate limit exceeded"),
         ("half", True, "cut \ufffd"),
@@ -377,8 +377,8 @@ async def test_a_server_that_reports_changes_all_the_time_is_listed_less_and_les
         ("listed", False, "MCP server 'a': its answer breaks the protocol"),
     ],
 )
-async def test_what_is_wrong_with_one_answer_costs_that_part_alone(
-    tmp_path: Path, tool: str, ok: bool, told: str
+async def test_a_malformed_part_of_a_result_affects_only_that_part(
+    tmp_path: Path, tool: str, ok: bool, result: str
 ) -> None:
     server = plain(tmp_path)
     server["args"].append(tool)
@@ -387,13 +387,13 @@ async def test_what_is_wrong_with_one_answer_costs_that_part_alone(
         outcome = await suite.result(f"a__{tool}")
         after = await suite.result("a__noise")
         await asyncio.sleep(2)
-    heard = (tmp_path / "heard").read_text().splitlines()
-    assert (outcome.ok, outcome.result[: len(told)]) == (ok, told)
-    assert len(outcome.result) == len(told) or "outputSchema" in told
-    assert (after.result, heard.count("initialize"), heard.count("tools/list")) == ("noisy", 1, 1)
+    requests = (tmp_path / "heard").read_text().splitlines()
+    assert (outcome.ok, outcome.result[: len(result)]) == (ok, result)
+    assert len(outcome.result) == len(result) or "outputSchema" in result
+    assert (after.result, requests.count("initialize"), requests.count("tools/list")) == ("noisy", 1, 1)
 
 
-async def test_answers_of_all_forms_reach_the_model(tmp_path: Path) -> None:
+async def test_results_of_all_kinds_reach_the_model(tmp_path: Path) -> None:
     async with http_server() as http, serving(tmp_path, {"h": {"url": http.url}}) as suite:
         await suite.until("h__picture")
         artifact, picture = await suite.call("h__picture")
@@ -402,36 +402,36 @@ async def test_answers_of_all_forms_reach_the_model(tmp_path: Path) -> None:
         long = await suite.result("h__long")
         effects = {name: tool.effect for name, tool in (await suite.tools()).items()}
     lines = picture.result.result.splitlines()
-    (kept,) = (tmp_path / "workspaces" / CHAT / "outputs").glob("*.png")
-    assert kept.read_bytes() == PIXEL
+    (stored,) = (tmp_path / "workspaces" / CHAT / "outputs").glob("*.png")
+    assert stored.read_bytes() == PIXEL
     assert lines == [
         "a pixel",
-        f"[image/png: outputs/{kept.name}]",
+        f"[image/png: outputs/{stored.name}]",
         "[image/png: it is not base64]",
         "[resource more: https://example.org/more]",
     ]
-    assert picture.result.shown_paths == [f"outputs/{kept.name}"]
-    assert (artifact.artifact.name, artifact.artifact.size_bytes) == (kept.name, len(PIXEL))
+    assert picture.result.shown_paths == [f"outputs/{stored.name}"]
+    assert (artifact.artifact.name, artifact.artifact.size_bytes) == (stored.name, len(PIXEL))
     assert (structured.ok, json.loads(structured.result)) == (True, {"answer": 42})
     assert (failed.ok, "always fails" in failed.result) == (False, True)
     assert len(long.result) <= 30_000
     assert (effects["h__whoami"], effects["h__picture"], effects["h__fail"]) == ("read", "idempotent", "once")
 
 
-async def test_a_call_ends_at_its_time_and_the_server_hears_of_it(tmp_path: Path) -> None:
+async def test_a_call_ends_at_its_timeout_and_is_cancelled_at_the_server(tmp_path: Path) -> None:
     async with http_server() as http, serving(tmp_path, {"h": {"url": http.url}, "a": plain(tmp_path)}) as suite:
         await suite.until("h__wait")
         await suite.until("a__hang")
-        ended = await suite.result("h__wait", timeout_ms=3000)
+        timed_out = await suite.result("h__wait", timeout_ms=3000)
         await http.cancelled.wait()
         hung = await suite.result("a__hang", timeout_ms=3000)
         while "notifications/cancelled" not in (tmp_path / "heard").read_text():
             await asyncio.sleep(0.01)
-    assert (ended.ok, hung.ok) == (False, False)
+    assert (timed_out.ok, hung.ok) == (False, False)
     assert hung.result == "ended after 3 s: its time was over; whether it took effect is not known"
 
 
-async def test_leaving_a_call_cancels_it_at_the_server(tmp_path: Path) -> None:
+async def test_cancelling_a_call_cancels_it_at_the_server(tmp_path: Path) -> None:
     async with http_server() as http, serving(tmp_path, {"h": {"url": http.url}}) as suite:
         await suite.until("h__wait")
         async with reading(suite.stub.Execute(request("h__wait"))) as deltas:
@@ -440,7 +440,7 @@ async def test_leaving_a_call_cancels_it_at_the_server(tmp_path: Path) -> None:
             await http.cancelled.wait()
 
 
-async def test_each_users_credential_is_used_for_their_calls_alone(tmp_path: Path) -> None:
+async def test_each_users_credential_is_used_only_for_their_calls(tmp_path: Path) -> None:
     def of(user: str) -> tuple[tuple[str, str], ...]:
         return (("x-mcp-search-authorization", f"Bearer {user}"), ("x-mcp-other-authorization", "Bearer wrong"))
 
@@ -452,15 +452,15 @@ async def test_each_users_credential_is_used_for_their_calls_alone(tmp_path: Pat
         ):
             await suite.until("Search__whoami")
             users = ["ann", "bob", "ann", "eve"]
-            said = await asyncio.gather(*(suite.result("Search__whoami", metadata=of(user)) for user in users))
+            outcomes = await asyncio.gather(*(suite.result("Search__whoami", metadata=of(user)) for user in users))
             own = await suite.result("Search__whoami")
-    assert [outcome.result for outcome in said] == [f"Bearer {user}" for user in users]
+    assert [outcome.result for outcome in outcomes] == [f"Bearer {user}" for user in users]
     assert own.result == "Bearer own"
     assert "Bearer" not in json.dumps(logged, default=repr)
 
 
-async def test_an_http_server_that_was_away_is_used_again(tmp_path: Path) -> None:
-    # While the server is away, nobody else may have its port.
+async def test_an_http_server_is_used_again_after_an_outage(tmp_path: Path) -> None:
+    # No other process may take the server's port during the outage.
     with structlog.testing.capture_logs() as logged, reserve_port("port", 0) as port:
         async with serving(tmp_path, {"h": {"url": Http(port).url}}) as suite:
             async with http_server(port):
@@ -478,9 +478,7 @@ async def test_an_http_server_that_was_away_is_used_again(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("is_legacy", [False, True])
-async def test_a_server_that_has_forgotten_its_sessions_gets_the_call_in_a_new_one(
-    tmp_path: Path, is_legacy: bool
-) -> None:
+async def test_a_server_that_lost_its_sessions_gets_the_call_in_a_new_one(tmp_path: Path, is_legacy: bool) -> None:
     with structlog.testing.capture_logs() as logged, reserve_port("port", 0) as port:
         async with AsyncExitStack() as stack:
             first = await stack.enter_async_context(http_server(port, is_legacy=is_legacy))
@@ -497,16 +495,16 @@ async def test_a_server_that_has_forgotten_its_sessions_gets_the_call_in_a_new_o
     ] * is_legacy
 
 
-async def test_progress_extends_the_time_of_a_call(tmp_path: Path) -> None:
+async def test_progress_extends_a_calls_timeout(tmp_path: Path) -> None:
     async with http_server() as http, serving(tmp_path, {"h": {"url": http.url}}) as suite:
         await suite.until("h__work")
         worked = await suite.result("h__work")
-        ended = await suite.result("h__work", timeout_ms=130_000)
+        timed_out = await suite.result("h__work", timeout_ms=130_000)
     assert (worked.ok, worked.result) == (True, "done after 140 s")
-    assert (ended.ok, ended.result[:21]) == (False, "ended after 130 s: it")
+    assert (timed_out.ok, timed_out.result[:21]) == (False, "ended after 130 s: it")
 
 
-async def test_a_changed_file_takes_effect_and_a_bad_one_changes_nothing(tmp_path: Path) -> None:
+async def test_a_changed_mcp_file_takes_effect_and_a_bad_one_changes_nothing(tmp_path: Path) -> None:
     with structlog.testing.capture_logs() as logged:
         async with serving(tmp_path, {"a": plain(tmp_path)}) as suite:
             await suite.until("a__noise")
@@ -535,8 +533,8 @@ for text in ('{"mcpServers": {}}', '{"mcpServers": {"a": {"command": "true"}}}')
 """
 
 
-async def test_the_sdk_is_loaded_where_the_file_is_read_if_there_is_a_server(tmp_path: Path) -> None:
-    # The file is read in a thread: on the loop the load would hold up every stream for a third of a second.
+async def test_the_sdk_is_imported_off_the_loop_and_only_if_there_is_a_server(tmp_path: Path) -> None:
+    # The file is read in a thread: importing on the loop would block every stream for a third of a second.
     _, loaded, _ = await run_to_end(sys.executable, "-c", LOADS, tmp_path / "mcp.json")
     assert loaded.split() == [b"False", b"True"]
 
@@ -545,7 +543,7 @@ PARTS = ("a", r"\\", r"\n", r"\ud83d", r"\ude00", r"\u0041", "é", "😀")
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 100])
-def test_any_json_is_decoded_to_json_that_can_be_stored(size: int) -> None:
+def test_lone_surrogates_in_json_are_replaced_so_that_it_can_be_stored(size: int) -> None:
     for parts in product(PARTS, repeat=3):
         given = json.dumps("x")[:-1].encode() + "".join(parts).encode() + b'\xff"'
         decoder = JsonDecoder()
@@ -559,11 +557,11 @@ def test_any_json_is_decoded_to_json_that_can_be_stored(size: int) -> None:
             assert value == json.loads(f'"x{whole}\ufffd"')
 
 
-def test_the_end_of_what_was_cut_inside_an_escape_is_no_part_of_the_next() -> None:
+def test_json_truncated_inside_an_escape_ends_with_a_replacement() -> None:
     assert JsonDecoder().decode(rb'"\ud83d\u', final=True) == '"' + r"\ufffd"
 
 
-def test_a_line_without_an_end_is_refused() -> None:
+def test_a_too_long_line_is_refused() -> None:
     decoder = JsonDecoder()
     decoder.decode(b"x" * LINE_CHARS_MAX + b"\n" + b"x" * LINE_CHARS_MAX)
     with pytest.raises(ValueError, match="longer than"):

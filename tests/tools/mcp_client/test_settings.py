@@ -1,4 +1,4 @@
-"""mcp.json, good and bad; what a server's tools are called here; how long a user's session lasts."""
+"""mcp.json, valid and invalid; the names of a server's tools; the lifetime of a user's session."""
 
 import asyncio
 import json
@@ -29,11 +29,11 @@ def read(folder: Path, servers: Any) -> Any:
     return read_servers(folder / "mcp.json", ENV)
 
 
-def test_no_file_is_no_server(tmp_path: Path) -> None:
+def test_without_a_file_there_are_no_servers(tmp_path: Path) -> None:
     assert read_servers(tmp_path / "mcp.json", ENV).servers == {}
 
 
-def test_both_kinds_of_servers_are_read_with_values_from_the_environment(tmp_path: Path) -> None:
+def test_both_kinds_of_servers_take_values_from_the_environment(tmp_path: Path) -> None:
     found = read(
         tmp_path,
         {
@@ -97,7 +97,7 @@ UNKNOWN = "unknown, or not supported by this version"
         ("a", {"command": "x", "sampling": True}, "sampling: "),
     ],
 )
-def test_a_bad_server_is_named_with_its_problem_and_the_others_go_on(
+def test_a_bad_server_is_named_with_its_problem_and_others_stay_active(
     tmp_path: Path, name: str, stated: Any, problem: str
 ) -> None:
     found = read(tmp_path, {name: stated, "good": {"command": "x"}})
@@ -128,17 +128,17 @@ def tool(name: str, schema: Any = None, **more: Any) -> mcp.Tool:
     return mcp.Tool(name=name, input_schema={"type": "object"} if schema is None else schema, **more)
 
 
-def test_names_are_what_models_accept_and_no_two_are_the_same() -> None:
+def test_tool_names_are_valid_for_models_and_unique() -> None:
     given = ["read", "read.file", "Same", "same", "a b", "a/b", "x" * 100, "x" * 101, "名"]
-    names = [each.name for each in map_tools("files", [tool(name) for name in given], {}, GRANTED, never)]
+    names = [mapped.name for mapped in map_tools("files", [tool(name) for name in given], {}, GRANTED, never)]
     assert names[:2] == ["files__read", "files__read_file"]
     assert names[-1] == "files___"
     assert len({name.casefold() for name in names}) == len(given)
     assert all(len(name) <= 64 and name.replace("_", "").isalnum() for name in names[:-1])
-    assert names == [each.name for each in map_tools("files", [tool(name) for name in given], {}, GRANTED, never)]
+    assert names == [mapped.name for mapped in map_tools("files", [tool(name) for name in given], {}, GRANTED, never)]
 
 
-def test_hints_decide_the_effect() -> None:
+def test_annotation_hints_decide_the_effect() -> None:
     hints = {
         "read": ToolAnnotations(read_only_hint=True, idempotent_hint=False),
         "idempotent": ToolAnnotations(idempotent_hint=True),
@@ -146,22 +146,25 @@ def test_hints_decide_the_effect() -> None:
         "none": None,
     }
     found = map_tools("s", [tool(name, annotations=hint) for name, hint in hints.items()], {}, GRANTED, never)
-    assert [each.effect for each in found] == ["read", "idempotent", "once", "once"]
+    assert [mapped.effect for mapped in found] == ["read", "idempotent", "once", "once"]
 
 
 DEEP = json.loads('{"type": "object", "not": ' + '{"not": ' * 70 + "{}" + "}" * 71)
 
 
 @pytest.mark.parametrize("schema", [{}, {"type": "array"}, DEEP])
-def test_a_tool_whose_schema_cannot_be_used_says_why(schema: Any) -> None:
+def test_a_tool_with_an_unusable_schema_reports_why(schema: Any) -> None:
     with structlog.testing.capture_logs() as logged:
         found = map_tools("s", [tool("bad", schema), tool("good")], {}, GRANTED, never)
-    assert [(each.name, "inputSchema" in each.unavailable) for each in found] == [("s__bad", True), ("s__good", False)]
+    assert [(mapped.name, "inputSchema" in mapped.unavailable) for mapped in found] == [
+        ("s__bad", True),
+        ("s__good", False),
+    ]
     assert (logged[0]["tool"], "inputSchema" in logged[0]["problem"]) == ("s__bad", True)
 
 
 class Opening:
-    """Opens sessions that are nothing, and knows which are open."""
+    """Opens empty sessions and tracks which are open."""
 
     def __init__(self) -> None:
         self.opened: list[str] = []
@@ -180,7 +183,7 @@ class Opening:
 
 
 class _Over(Exception):
-    """Ends a task group with all its tasks."""
+    """Raised to end a task group and all its tasks."""
 
 
 @asynccontextmanager
@@ -194,7 +197,7 @@ async def sessions(opening: Opening) -> AsyncGenerator[UserSessions]:
     assert opening.open == set()
 
 
-async def test_a_credential_has_one_session_which_is_kept() -> None:
+async def test_each_credential_has_one_session_that_is_reused() -> None:
     opening = Opening()
     async with sessions(opening) as users:
         async with (
@@ -209,7 +212,7 @@ async def test_a_credential_has_one_session_which_is_kept() -> None:
     assert opening.opened == ["ann", "bob"]
 
 
-async def test_the_session_used_least_recently_makes_room_and_one_in_use_never_does() -> None:
+async def test_the_least_recently_used_idle_session_is_replaced() -> None:
     opening = Opening()
     async with sessions(opening) as users, AsyncExitStack() as stack:
         for number in range(user_sessions.SESSIONS_MAX):
@@ -224,7 +227,7 @@ async def test_the_session_used_least_recently_makes_room_and_one_in_use_never_d
             assert len(opening.open) == user_sessions.SESSIONS_MAX
 
 
-async def test_a_tenant_leaves_sessions_for_others() -> None:
+async def test_a_tenant_cannot_use_all_sessions() -> None:
     opening = Opening()
     async with sessions(opening) as users, AsyncExitStack() as stack:
         with acting_as(Identity("mill", "ann")):
@@ -239,7 +242,7 @@ async def test_a_tenant_leaves_sessions_for_others() -> None:
             await stack.enter_async_context(users.borrow_session("bob"))
 
 
-async def test_a_session_that_cannot_be_opened_or_has_ended_is_opened_anew() -> None:
+async def test_a_failed_or_ended_session_is_reopened() -> None:
     opening = Opening()
     async with sessions(opening) as users:
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""Answers of authorization servers, as those in use write them, and as one that means harm could."""
+"""Answers of authorization servers, as real ones write them and as a hostile one might."""
 
 import asyncio
 import time
@@ -30,7 +30,7 @@ REDIRECT = "http://127.0.0.1:8080/console/authorized.html"
 
 @asynccontextmanager
 async def answering(body: bytes) -> AsyncGenerator[Issuer]:
-    """An authorization server that answers this to whatever it is asked."""
+    """Run an authorization server that answers every request with `body`."""
 
     async def answer(request: web.Request) -> web.Response:
         del request
@@ -47,7 +47,7 @@ async def exchange(issuer: Issuer) -> Token:
     return await exchange_code(pending, "code", HERE)
 
 
-def test_authorizations_that_one_user_begins_drop_nobody_elses(tmp_path: Path) -> None:
+def test_one_users_pending_authorizations_displace_nobody_elses(tmp_path: Path) -> None:
     store, issuer = TokenStore(tmp_path, "key"), Issuer("https://a.example", "", "", Client("headrace"))
 
     def begin(user: str, state: str) -> None:
@@ -72,26 +72,26 @@ def test_authorizations_that_one_user_begins_drop_nobody_elses(tmp_path: Path) -
         (b'{"access_token": "a", "expires_in": -5}', 0),
     ],
 )
-async def test_a_token_is_taken_as_servers_in_use_write_it(answer: bytes, lasts_s: float) -> None:
+async def test_token_responses_of_real_servers_are_accepted(answer: bytes, lasts_s: float) -> None:
     async with answering(answer) as issuer:
         token = await exchange(issuer)
         renewed = await renew(token, HERE)
-    for one in (token, renewed):
-        assert (one.access, one.refresh) == ("a", "")
-        assert (one.expires_at - time.time() if one.expires_at else 0) == pytest.approx(lasts_s, abs=100)
+    for received in (token, renewed):
+        assert (received.access, received.refresh) == ("a", "")
+        assert (received.expires_at - time.time() if received.expires_at else 0) == pytest.approx(lasts_s, abs=100)
 
 
 @pytest.mark.parametrize(
     "answer", [b"", b"[]", b"{}", b'{"access_token": 1}', b'{"access_token": "a", "x": ' + b"[" * 100_000]
 )
-async def test_what_has_no_token_is_told(answer: bytes) -> None:
+async def test_a_response_without_a_token_is_reported(answer: bytes) -> None:
     async with answering(answer) as issuer:
         with pytest.raises(AuthorizationFailed, match="has no token"):
             await exchange(issuer)
 
 
-async def test_an_answer_that_never_comes_to_its_end_is_left() -> None:
-    left = asyncio.Event()
+async def test_an_endless_response_is_abandoned() -> None:
+    disconnected = asyncio.Event()
 
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -99,18 +99,18 @@ async def test_an_answer_that_never_comes_to_its_end_is_left() -> None:
         while not writer.is_closing():
             writer.write(b" ")
             await asyncio.sleep(0.05)
-        left.set()
+        disconnected.set()
 
     async with asyncio.timeout(30), await asyncio.start_server(drip, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
         with pytest.raises(AuthorizationFailed, match="does not answer"):
             await send(httpx2.Request("GET", url), HERE, timeout_s=0.5)
-        await left.wait()
+        await disconnected.wait()
 
 
 @dataclass(slots=True)
 class Office:
-    """An MCP server with an authorization server, which say of themselves what a test gives."""
+    """An MCP server with an authorization server, whose metadata a test sets."""
 
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     resource: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -140,7 +140,7 @@ class Office:
 
 @dataclass(slots=True)
 class User:
-    """The user who authorizes Headrace at an office's server."""
+    """The user who authorizes Headrace at an `Office`'s server."""
 
     port: int
     store: TokenStore
@@ -152,8 +152,8 @@ class User:
         settings = Http(
             url=f"http://127.0.0.1:{self.port}/mcp", oauth=OAuth.model_validate({"redirectUrl": redirect, **oauth})
         )
-        asked = await Authorizer("s", settings, self.store).ask(DEFAULT, refused, challenge or Challenge())
-        return {name: values[0] for name, values in parse_qs(urlsplit(asked.asks[0].url).query).items()}
+        outcome = await Authorizer("s", settings, self.store).ask(DEFAULT, refused, challenge or Challenge())
+        return {name: values[0] for name, values in parse_qs(urlsplit(outcome.asks[0].url).query).items()}
 
     async def come_back(self, query: dict[str, str]) -> Token:
         pending = self.store.take_pending(query["state"], DEFAULT)
@@ -183,7 +183,7 @@ BASIC, POST, NONE = "client_secret_basic", "client_secret_post", "none"
         ([POST, NONE], {"client_secret": "x"}, NONE, POST),
     ],
 )
-async def test_a_client_proves_itself_as_its_authorization_server_supports(
+async def test_a_client_authenticates_with_a_method_its_server_supports(
     tmp_path: Path, supported: list[str] | None, registered: dict[str, Any], requested: str, used: str
 ) -> None:
     office = Office({"token_endpoint_auth_methods_supported": supported}, registered=registered)
@@ -195,7 +195,9 @@ async def test_a_client_proves_itself_as_its_authorization_server_supports(
 
 
 @pytest.mark.parametrize(("redirect", "kind"), [(REDIRECT, "native"), ("https://headrace.example/back", "web")])
-async def test_a_client_is_registered_as_the_kind_of_its_redirect(tmp_path: Path, redirect: str, kind: str) -> None:
+async def test_a_client_is_registered_with_the_application_type_of_its_redirect(
+    tmp_path: Path, redirect: str, kind: str
+) -> None:
     office = Office()
     async with serving(tmp_path, office) as user:
         await user.ask(redirect=redirect)
@@ -216,14 +218,14 @@ ALL = ["read", "write", "openid", "offline_access"]
         ("", ["offline_access", "read"], ALL, "offline_access read"),
     ],
 )
-async def test_scopes_are_those_that_the_server_names(
+async def test_the_requested_scopes_are_those_the_server_names(
     tmp_path: Path,
     challenge: str,
     of_resource: list[str] | None,
     of_authority: list[str] | None,
     scope: str,
 ) -> None:
-    """With the one for a refresh token; and the client is registered for them."""
+    """They include the scope for a refresh token, and the client is registered with them."""
     office = Office({"scopes_supported": of_authority}, {"scopes_supported": of_resource})
     async with serving(tmp_path, office) as user:
         query = await user.ask(Challenge(scope=challenge))
@@ -232,8 +234,8 @@ async def test_scopes_are_those_that_the_server_names(
     assert query.get("prompt") == ("consent" if "offline_access" in scope else None)
 
 
-async def test_a_token_that_lacks_a_scope_is_kept_and_its_scopes_are_asked_for_again(tmp_path: Path) -> None:
-    """Or two tools with different scopes would have the user consent for each call."""
+async def test_a_token_lacking_a_scope_is_kept_and_its_scopes_are_requested_again(tmp_path: Path) -> None:
+    """Otherwise two tools with different scopes would make the user consent at each call."""
     async with serving(tmp_path, Office()) as user:
         token = await user.come_back(await user.ask(Challenge(scope="read")))
         user.store.put_token(token)
@@ -245,8 +247,8 @@ async def test_a_token_that_lacks_a_scope_is_kept_and_its_scopes_are_asked_for_a
 
 
 @pytest.mark.parametrize("hint", ["http://tracker.example/meta", "/meta", "http://10.0.0.1/meta", "no address"])
-async def test_a_hint_that_leads_nowhere_costs_that_hint_alone(tmp_path: Path, hint: str) -> None:
-    """As of a server that does not know that its proxy ends TLS."""
+async def test_an_unusable_metadata_hint_is_ignored(tmp_path: Path, hint: str) -> None:
+    """A server sends such a hint when it does not know that its proxy terminates TLS."""
     async with serving(tmp_path, Office()) as user:
         assert (await user.ask(Challenge(resource_metadata=hint)))["client_id"] == "c1"
 
@@ -261,7 +263,7 @@ async def test_metadata_that_are_empty_or_wrong_where_nobody_reads_them_are_used
         assert (await user.come_back(await user.ask())).access == "a"
 
 
-async def test_a_registration_is_used_again_as_long_as_it_serves(tmp_path: Path) -> None:
+async def test_a_registration_is_reused_while_its_scopes_and_secret_suffice(tmp_path: Path) -> None:
     office = Office(registered={"client_secret": "x", "scope": "read"})
     async with serving(tmp_path, office) as user:
 
@@ -279,7 +281,7 @@ async def test_a_registration_is_used_again_as_long_as_it_serves(tmp_path: Path)
         assert await authorize("write") == "c4", "its secret would end before the user is back"
 
 
-async def test_a_refused_registration_says_what_helps(tmp_path: Path) -> None:
+async def test_a_refused_registration_names_the_setting_that_helps(tmp_path: Path) -> None:
     office = Office({"registration_endpoint": "http://127.0.0.1:9/nowhere"})
     async with serving(tmp_path, office) as user:
         office.metadata["registration_endpoint"] = f"http://127.0.0.1:{user.port}/closed"

@@ -5,6 +5,6 @@ import pytest
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A workspace, in a folder of its own."""
+    """Make a workspace in a separate folder."""
     (tmp_path / "workspace").mkdir()
     return tmp_path / "workspace"

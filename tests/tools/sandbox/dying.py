@@ -1,5 +1,5 @@
-"""A service to be killed: `python -m tests.tools.sandbox.dying DATA_DIR WORKSPACE MARKER` starts a command, and that a
-daemon, stops their supervisor, so that it does not notice, and kills itself.
+"""A service that crashes: `python -m tests.tools.sandbox.dying DATA_DIR WORKSPACE MARKER` starts a command, which
+starts a daemon, suspends their supervisor, so that it does not notice, and kills itself.
 """
 
 import asyncio

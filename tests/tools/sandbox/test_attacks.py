@@ -46,8 +46,8 @@ def numbers() -> dict[str, int]:
     return {name: number for name, pair in known.items() if (number := pair[column]) is not None}
 
 
-def here(run: str = "") -> list[Attempt]:
-    """The attempts that this machine has calls for, and that a run of the tier is to refuse."""
+def list_attempts(run: str = "") -> list[Attempt]:
+    """Return the attempts whose system calls this machine has and that the run's tier must refuse."""
     known = numbers()
     missing = {f"call {name} with nothing" for calls in syscalls.DENIED.values() for name in calls if name not in known}
     if MACHINE != "x86_64":
@@ -57,8 +57,8 @@ def here(run: str = "") -> list[Attempt]:
 
 
 @functools.cache
-def endings(run: str) -> tuple[dict[str, str], list[str]]:
-    """How every attempt ended, and the harm done: one command for all of them, each in a process of its own."""
+def run_attempts(run: str) -> tuple[dict[str, str], list[str]]:
+    """Make all attempts in one command, each in its own process; return how each ended, and the harm done."""
     with tempfile.TemporaryDirectory(prefix="headrace-attacks-") as folder:
         return asyncio.run(_endings(Path(folder), run))
 
@@ -67,7 +67,7 @@ async def _endings(folder: Path, run: str) -> tuple[dict[str, str], list[str]]:
     tier, abi_max = ON_OLDER.get(run, (run, None))
     (folder / "workspace").mkdir()
     with victims(folder) as (found, harm):
-        attempts = [(item.name, item.code) for item in here(run)]
+        attempts = [(item.name, item.code) for item in list_attempts(run)]
         given = {"victims": as_json(found), "numbers": numbers(), "attempts": attempts}
         policy = Policy(
             command=(INTERPRETER, "-I", "-S", str(PROGRAM)),
@@ -78,30 +78,31 @@ async def _endings(folder: Path, run: str) -> tuple[dict[str, str], list[str]]:
             landlock_abi_max=abi_max,
             namespaces=tier == "bubblewrap",
         )
-        said = ""
+        output = ""
         async with asyncio.timeout(600), aclosing(stream_command(policy)) as events:
             async for event in events:
-                said += event.text if isinstance(event, CommandOutput) else ""
-                said += f"{event}\n" if isinstance(event, CommandExit) else ""
-        return {name: ending for line in said.splitlines() for name, _, ending in [line.partition("\t")]}, harm()
+                output += event.text if isinstance(event, CommandOutput) else ""
+                output += f"{event}\n" if isinstance(event, CommandExit) else ""
+        return {name: ending for line in output.splitlines() for name, _, ending in [line.partition("\t")]}, harm()
 
 
 @pytest.mark.parametrize(
-    ("run", "attempt"), [pytest.param(run, item, id=f"{run}-{item.name}") for run in RUNS for item in here(run)]
+    ("run", "attempt"),
+    [pytest.param(run, item, id=f"{run}-{item.name}") for run in RUNS for item in list_attempts(run)],
 )
-def test_an_attempt_ends_as_the_table_says(run: str, attempt: Attempt) -> None:
+def test_every_attempt_ends_as_the_table_says(run: str, attempt: Attempt) -> None:
     tier, _ = ON_OLDER.get(run, (run, None))
-    ending = endings(run)[0].get(attempt.name, "never made")
+    ending = run_attempts(run)[0].get(attempt.name, "never made")
     expected = attempt.bubblewrap if tier == "bubblewrap" else attempt.process
-    # What a namespace hides is not there; without one that would be a mistake of the attempt.
+    # A namespace hides its target, which counts as a denial; without one, a missing target is a bug of the attempt.
     assert ending.replace("HIDDEN", "DENIED" if tier == "bubblewrap" else "HIDDEN").split()[0] == expected, ending
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_nothing_has_reached_the_victims(run: str) -> None:
-    ended, harm = endings(run)
+def test_no_attempt_reaches_the_victims(run: str) -> None:
+    exits, harm = run_attempts(run)
     assert harm == []
-    assert str(CommandExit("exited", 0)) in ended
+    assert str(CommandExit("exited", 0)) in exits
 
 
 def test_the_table_is_well_formed() -> None:

@@ -1,4 +1,4 @@
-"""A command begins when it is confined and the service has recorded that, not before, in every tier that works here."""
+"""A command starts only once it is confined and the service has recorded it, in every tier that works here."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ import pytest
 from headrace.errors import Overloaded
 from services.tools.sandbox.command import CommandExit, CommandOutput, stream_command
 from services.tools.sandbox.supervisor.policy import Policy
-from tests.support.tools.processes import nothing_running, processes
+from tests.support.tools.processes import processes, wait_for_no_processes
 from tests.support.tools.tiers import TIERS
 
 pytestmark = pytest.mark.parametrize("tier", TIERS)
@@ -24,31 +24,31 @@ def policy(tmp_path: Path, tier: str) -> Policy:
     return Policy(command, str(tmp_path / "workspace"), home_parent=str(tmp_path), namespaces=tier == "bubblewrap")
 
 
-async def test_it_begins_after_its_record(policy: Policy) -> None:
-    begun = Path(policy.folder, "begun")
+async def test_a_command_starts_after_it_is_recorded(policy: Policy) -> None:
+    marker = Path(policy.folder, "begun")
 
     async def record() -> None:
         assert processes()
-        assert not begun.exists()  # noqa: ASYNC240 - it is there at once or never
+        assert not marker.exists()  # noqa: ASYNC240 - it is there at once or never
 
     async with asyncio.timeout(100), aclosing(stream_command(policy, None, record)) as stream:
         assert await anext(stream) == CommandOutput("stdout", "up\n")
-        assert begun.exists()  # noqa: ASYNC240
-    await nothing_running()
+        assert marker.exists()  # noqa: ASYNC240
+    await wait_for_no_processes()
 
 
-async def test_without_a_record_it_never_begins(policy: Policy) -> None:
+async def test_a_command_never_starts_without_its_record(policy: Policy) -> None:
     async def refuse() -> None:
         raise Overloaded("the disk is full")
 
     async with asyncio.timeout(100):
         with pytest.raises(Overloaded, match="the disk is full"):
             await anext(stream_command(policy, None, refuse))
-        await nothing_running()
+        await wait_for_no_processes()
     assert not Path(policy.folder, "begun").exists()  # noqa: ASYNC240
 
 
-async def test_whoever_leaves_before_leaves_nothing(policy: Policy) -> None:
+async def test_cancelling_before_the_start_leaves_no_process(policy: Policy) -> None:
     recording = asyncio.Event()
 
     async def record_for_ever() -> None:
@@ -65,16 +65,16 @@ async def test_whoever_leaves_before_leaves_nothing(policy: Policy) -> None:
         reader.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reader
-        await nothing_running()
+        await wait_for_no_processes()
     assert not Path(policy.folder, "begun").exists()  # noqa: ASYNC240
 
 
-async def test_a_supervisor_that_is_killed_before_is_told(policy: Policy) -> None:
+async def test_killing_the_supervisor_before_the_start_is_reported(policy: Policy) -> None:
     async def kill() -> None:
         (outermost,) = processes()
         os.kill(outermost, signal.SIGKILL)
-        await nothing_running()
+        await wait_for_no_processes()
 
     async with asyncio.timeout(100), aclosing(stream_command(policy, None, kill)) as stream:
         assert await anext(stream) == CommandExit("failed", error="its supervisor was killed")
-    await nothing_running()
+    await wait_for_no_processes()

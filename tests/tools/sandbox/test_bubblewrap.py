@@ -1,4 +1,4 @@
-"""The bubblewrap tier: what bwrap is told, on every machine; what then happens, where it works (tiers.py)."""
+"""The bubblewrap tier: bwrap's arguments, on every machine, and their effect where it works (tiers.py)."""
 
 import json
 import os
@@ -9,14 +9,14 @@ import pytest
 from services.tools.sandbox import bubblewrap
 from services.tools.sandbox.command import CommandExit
 from services.tools.sandbox.supervisor.policy import Policy
-from tests.support.tools.commands import bash, said
+from tests.support.tools.commands import bash, run_command
 from tests.support.tools.tiers import TIERS
 
 works = [tier for tier in TIERS if tier == "bubblewrap"]
 
 
 def pairs(arguments: tuple[str, ...], option: str) -> list[str]:
-    """What follows each `option`."""
+    """Return the argument after each `option`."""
     return [arguments[index + 1] for index, value in enumerate(arguments) if value == option]
 
 
@@ -37,7 +37,7 @@ def test_only_what_the_policy_names_is_writable(folder: Path) -> None:
     assert not {"/", "/home", "/root", "/etc", "/var", "/proc", "/sys"} & set(pairs(arguments, "--ro-bind"))
 
 
-def test_nothing_is_mounted_below_what_a_command_may_write(folder: Path) -> None:
+def test_nothing_is_mounted_below_a_writable_folder(folder: Path) -> None:
     (folder / "skills").mkdir()
     (folder / "link").symlink_to(folder.parent)
     readable = (str(folder / "skills"), str(folder.parent / "tool.py"))
@@ -48,30 +48,30 @@ def test_nothing_is_mounted_below_what_a_command_may_write(folder: Path) -> None
     assert [path for path in mounted if path.startswith(f"{folder}/")] == []
 
 
-def test_what_does_not_exist_is_left_out(folder: Path) -> None:
+def test_missing_paths_are_not_mounted(folder: Path) -> None:
     arguments = bubblewrap.build_arguments(Policy(("true",), str(folder), readable=("/no/such",)), ())
     assert "/no/such" not in arguments
 
 
 @pytest.mark.parametrize("tier", works)
-async def test_only_its_own_processes_are_there(folder: Path, tier: str) -> None:
-    text, _ = await said(bash(folder, "echo $$; stat -c %n /proc/[0-9]* 2>/dev/null; hostname", tier))
+async def test_a_command_sees_only_its_own_processes(folder: Path, tier: str) -> None:
+    text, _ = await run_command(bash(folder, "echo $$; stat -c %n /proc/[0-9]* 2>/dev/null; hostname", tier))
     assert int(text.split()[0]) < 10
     assert text.split()[-1] == "sandbox"
 
 
 @pytest.mark.parametrize("tier", works)
-async def test_shared_memory_is_its_own_and_bounded(folder: Path, tier: str) -> None:
+async def test_a_commands_shared_memory_is_private_and_bounded(folder: Path, tier: str) -> None:
     name = f"headrace-{os.getpid()}"
-    text, _ = await said(bash(folder, f"head -c 100M /dev/zero >/dev/shm/{name}; du -m /dev/shm/{name}", tier))
+    text, _ = await run_command(bash(folder, f"head -c 100M /dev/zero >/dev/shm/{name}; du -m /dev/shm/{name}", tier))
     assert "No space left on device" in text
     assert text.splitlines()[-1].split() == ["64", f"/dev/shm/{name}"]
     assert name not in os.listdir("/dev/shm")
 
 
 @pytest.mark.parametrize("tier", works)
-async def test_files_made_inside_are_there_outside(folder: Path, tier: str) -> None:
-    text, ending = await said(bash(folder, "umask; echo made > a; chmod 750 a; stat -c %u a", tier))
+async def test_files_created_inside_exist_outside(folder: Path, tier: str) -> None:
+    text, ending = await run_command(bash(folder, "umask; echo made > a; chmod 750 a; stat -c %u a", tier))
     assert ending == CommandExit("exited", 0), text
     assert (folder / "a").read_text() == "made\n"
     assert (folder / "a").stat().st_mode & 0o777 == 0o750
@@ -79,8 +79,8 @@ async def test_files_made_inside_are_there_outside(folder: Path, tier: str) -> N
 
 
 @pytest.mark.parametrize("tier", works)
-async def test_nothing_of_the_home_is_left(folder: Path, tier: str) -> None:
-    text, _ = await said(bash(folder, "echo x > ~/a; cat ~/a; cd ~; pwd", tier))
+async def test_the_private_home_is_removed(folder: Path, tier: str) -> None:
+    text, _ = await run_command(bash(folder, "echo x > ~/a; cat ~/a; cd ~; pwd", tier))
     assert text.startswith("x\n")
     assert [path.name for path in folder.parent.iterdir()] == ["workspace"]
 
@@ -121,12 +121,12 @@ TOLD = {
 
 
 @pytest.mark.parametrize("tier", TIERS)
-async def test_what_a_command_can_tell_of_others_is_what_we_say(tmp_path: Path, tier: str) -> None:
+async def test_a_command_learns_of_others_only_what_the_documentation_states(tmp_path: Path, tier: str) -> None:
     own, foreign = tmp_path / "own", tmp_path / "foreign"
     own.mkdir()
     foreign.mkdir()
     (foreign / "file").touch()
     (foreign / "link").symlink_to("target")
     command = ("python3", "-c", QUESTIONS, str(foreign), str(os.getpid()))
-    text, _ = await said(Policy(command, str(own), home_parent=str(tmp_path), namespaces=tier == "bubblewrap"))
+    text, _ = await run_command(Policy(command, str(own), home_parent=str(tmp_path), namespaces=tier == "bubblewrap"))
     assert json.loads(text) == TOLD[tier]

@@ -1,4 +1,4 @@
-"""What a service that was killed has left is swept when the next one of its data folder starts, and nothing else."""
+"""The next service with the same data folder sweeps a killed service's leftovers, and nothing else."""
 
 import asyncio
 import signal
@@ -12,8 +12,8 @@ from tests.support.tools.commands import is_running
 from tests.support.tools.suite import Serve
 
 
-async def die(data_dir: Path, marker: str) -> None:
-    """Serve `data_dir` and be killed; commands that sleep for `marker` are left."""
+async def crash_service(data_dir: Path, marker: str) -> None:
+    """Run a service on `data_dir` that is killed; commands that sleep for `marker` remain."""
     workspace = data_dir / "workspace"
     workspace.mkdir(parents=True, exist_ok=True)
     command = (sys.executable, "-m", "tests.tools.sandbox.dying", data_dir, workspace, marker)
@@ -32,7 +32,7 @@ def list_homes(data_dir: Path) -> list[str]:
 async def test_processes_and_folders_of_a_killed_service_are_swept_at_the_next_start(
     serve: Serve, tmp_path: Path
 ) -> None:
-    await die(tmp_path, "1080.5")
+    await crash_service(tmp_path, "1080.5")
     assert len(list_homes(tmp_path)) == 1
     (Path(HOME_PARENT) / f"{list_homes(tmp_path)[0]}-selftest-x").mkdir()
     async with serve() as suite:
@@ -42,9 +42,9 @@ async def test_processes_and_folders_of_a_killed_service_are_swept_at_the_next_s
     assert outcome.result == "works\n"
 
 
-async def test_what_other_suites_have_left_is_theirs(tmp_path: Path) -> None:
+async def test_leftovers_of_other_data_folders_are_not_swept(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    await die(theirs, "1081.5")
+    await crash_service(theirs, "1081.5")
     try:
         await leftovers.sweep_leftovers(ours)
         assert is_running("1081.5")
@@ -55,7 +55,7 @@ async def test_what_other_suites_have_left_is_theirs(tmp_path: Path) -> None:
     assert not list_homes(theirs)
 
 
-async def test_a_service_beside_keeps_what_it_runs(serve: Serve, tmp_path: Path) -> None:
+async def test_a_sweep_spares_the_commands_of_a_running_service(serve: Serve, tmp_path: Path) -> None:
     command = '{"command": "touch ~/a; touch up; while [ ! -e go ]; do sleep 0.01; done; ls ~"}'
     async with serve() as suite:
         running = asyncio.create_task(suite.execute("_bash_", command))
@@ -67,10 +67,10 @@ async def test_a_service_beside_keeps_what_it_runs(serve: Serve, tmp_path: Path)
     assert outcome.result == "a\n"
 
 
-async def test_a_bwrap_that_was_cut_off_in_its_start_is_ended(tmp_path: Path) -> None:
-    # Its second process waits for ever for the first one, which has died with the service; here any program does.
+async def test_a_bwrap_interrupted_during_its_start_is_ended(tmp_path: Path) -> None:
+    # bwrap's second process waits for ever for the first, which died with the service; any program stands in for it.
     mark = f"{leftovers.make_mark(tmp_path)}0"
-    left = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(3600)", mark)
+    orphan = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(3600)", mark)
     await leftovers.sweep_leftovers(tmp_path)
     async with asyncio.timeout(100):
-        assert await left.wait() == -signal.SIGKILL
+        assert await orphan.wait() == -signal.SIGKILL

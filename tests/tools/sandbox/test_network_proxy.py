@@ -1,4 +1,4 @@
-"""The network of commands: a proxy to what the operator allows, and nothing beside it. A server of ours is outside."""
+"""The network of commands: a proxy to the hosts that the operator allows, nothing else. A test server is outside."""
 
 import asyncio
 import shutil
@@ -21,18 +21,18 @@ works = pytest.mark.parametrize("tier", [tier for tier in TIERS if tier == "bubb
 
 @asynccontextmanager
 async def server() -> AsyncGenerator[tuple[int, list[str]]]:
-    """A web server's port, and the paths it was asked for."""
-    asked: list[str] = []
+    """Yield a web server's port and the paths requested from it."""
+    paths: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
-        asked.append(request.path_qs)
+        paths.append(request.path_qs)
         return web.Response(text=f"hello {request.path_qs}\n")
 
     async with serving_web(answer) as port:
-        yield port, asked
+        yield port, paths
 
 
-async def said(folder: Path, command: str, allow: str) -> str:
+async def run_command(folder: Path, command: str, allow: str) -> str:
     policy = Policy(
         ("bash", "-c", command),
         str(folder),
@@ -71,30 +71,30 @@ print(tunnel.makefile('rb').read().decode().rpartition('\\n\\n')[2])
 @works
 async def test_an_allowed_host_is_reached(folder: Path, tier: str) -> None:
     (folder / "get.py").write_text(URLLIB)
-    async with server() as (port, asked):
-        text = await said(folder, f"python3 get.py 'http://127.0.0.1:{port}/a?b=c'", f"127.0.0.1:{port}")
+    async with server() as (port, paths):
+        text = await run_command(folder, f"python3 get.py 'http://127.0.0.1:{port}/a?b=c'", f"127.0.0.1:{port}")
     assert text == "hello /a?b=c\n"
-    assert asked == ["/a?b=c"]
+    assert paths == ["/a?b=c"]
 
 
 @works
 async def test_a_tunnel_is_opened(folder: Path, tier: str) -> None:
     (folder / "tunnel.py").write_text(CONNECT)
-    async with server() as (port, asked):
-        text = await said(folder, f"python3 tunnel.py 127.0.0.1:{port}", "127.0.0.1")
+    async with server() as (port, paths):
+        text = await run_command(folder, f"python3 tunnel.py 127.0.0.1:{port}", "127.0.0.1")
     assert text.startswith("HTTP/1.1 200")
     assert "hello /tunnel" in text
-    assert asked == ["/tunnel"]
+    assert paths == ["/tunnel"]
 
 
 @works
 @pytest.mark.parametrize("url", ["http://127.0.0.1:{port}/", "http://localhost:{port}/", "http://[::1]:{port}/"])
-async def test_what_is_not_allowed_is_refused_by_name(folder: Path, tier: str, url: str) -> None:
+async def test_a_host_that_is_not_allowed_gets_403(folder: Path, tier: str, url: str) -> None:
     (folder / "get.py").write_text(URLLIB)
-    async with server() as (port, asked):
-        text = await said(folder, f"python3 get.py '{url.format(port=port)}'", f"127.0.0.2,127.0.0.1:{port + 1}")
+    async with server() as (port, paths):
+        text = await run_command(folder, f"python3 get.py '{url.format(port=port)}'", f"127.0.0.2,127.0.0.1:{port + 1}")
     assert "403" in text
-    assert asked == []
+    assert paths == []
 
 
 @works
@@ -102,7 +102,7 @@ async def test_curl_goes_over_the_proxy(folder: Path, tier: str) -> None:
     if shutil.which("curl") is None:
         return
     async with server() as (port, _):
-        text = await said(folder, f"curl -sS --proxytunnel http://127.0.0.1:{port}/curl", f"127.0.0.1:{port}")
+        text = await run_command(folder, f"curl -sS --proxytunnel http://127.0.0.1:{port}/curl", f"127.0.0.1:{port}")
     assert text == "hello /curl\n"
 
 
@@ -124,13 +124,13 @@ for kind, what in (
 
 
 @works
-async def test_there_is_no_way_beside_the_proxy(folder: Path, tier: str) -> None:
+async def test_the_network_is_reachable_only_through_the_proxy(folder: Path, tier: str) -> None:
     (folder / "direct.py").write_text(DIRECT)
-    async with server() as (port, asked):
-        text = await said(folder, f"python3 direct.py {port}", f"127.0.0.1:{port}")
+    async with server() as (port, paths):
+        text = await run_command(folder, f"python3 direct.py {port}", f"127.0.0.1:{port}")
     assert text.count("refused") == 7, text
     assert "ALLOWED" not in text
-    assert asked == []
+    assert paths == []
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ async def test_there_is_no_way_beside_the_proxy(folder: Path, tier: str) -> None
         ("GET http://\u00e4.org/ HTTP/1.1", None),
     ],
 )
-def test_requests_for_a_proxy_are_told_from_others(head: str, found: tuple[str, int, str] | None) -> None:
+def test_requests_for_a_proxy_are_distinguished_from_others(head: str, found: tuple[str, int, str] | None) -> None:
     target = parse_request(f"{head}\r\nHost: other\r\nProxy-Connection: keep-alive\r\n\r\n".encode())
     if target is None or found is None:
         assert target == found
@@ -162,7 +162,7 @@ def test_requests_for_a_proxy_are_told_from_others(head: str, found: tuple[str, 
     assert b"keep-alive" not in forwarded
 
 
-def test_a_request_is_the_only_one_of_its_connection() -> None:
+def test_a_connection_carries_only_one_request() -> None:
     target = parse_request(b"GET http://a.org/ HTTP/1.1\r\nHost: a.org\r\nConnection: keep-alive\r\n\r\n")
     assert target is not None
     assert target[2] == b"GET / HTTP/1.1\r\nHost: a.org\r\nConnection: close\r\n\r\n"

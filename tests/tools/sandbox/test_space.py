@@ -1,4 +1,4 @@
-"""The room of a workspace is watched while a command runs, in every tier that works here."""
+"""A workspace's size is watched while a command runs, in every tier that works here."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from services.tools.sandbox.command import CommandExit, CommandOutput, stream_co
 from services.tools.sandbox.supervisor.policy import Limits, Policy, Space
 from services.tools.sandbox.supervisor.space_watch import Place, SpaceWatch
 from services.tools.sandbox.tiers import Sandbox
-from tests.support.tools.commands import bash, is_running, said
+from tests.support.tools.commands import bash, is_running, run_command
 from tests.support.tools.suite import Serve
 from tests.support.tools.tiers import TIERS
 
@@ -53,10 +53,8 @@ FILLS = {
 
 @tiers
 @pytest.mark.parametrize("command", FILLS.values(), ids=FILLS.keys())
-async def test_a_command_that_writes_more_than_the_workspace_may_hold_is_killed(
-    folder: Path, tier: str, command: str
-) -> None:
-    _, ending = await said(policy(folder, command, tier, Space(8 * MIB, 10_000)))
+async def test_a_command_that_exceeds_the_workspaces_bytes_is_killed(folder: Path, tier: str, command: str) -> None:
+    _, ending = await run_command(policy(folder, command, tier, Space(8 * MIB, 10_000)))
     assert ending.reason == "full"
     assert ending.error.startswith("the workspace is over its limit: ")
     assert f"of {8 * MIB} bytes" in ending.error
@@ -73,30 +71,30 @@ NAMES = {
 
 @tiers
 @pytest.mark.parametrize("command", NAMES.values(), ids=NAMES.keys())
-async def test_a_command_that_makes_more_names_than_there_may_be_is_killed(
+async def test_a_command_that_exceeds_the_workspaces_file_count_is_killed(
     folder: Path, tier: str, command: str
 ) -> None:
-    _, ending = await said(policy(folder, command, tier, Space(100 * MIB, 500)))
+    _, ending = await run_command(policy(folder, command, tier, Space(100 * MIB, 500)))
     assert ending.reason == "full"
     assert "of 500 files are used" in ending.error
 
 
 @tiers
-async def test_its_private_home_has_a_limit_too(folder: Path, tier: str) -> None:
+async def test_the_private_home_is_limited_too(folder: Path, tier: str) -> None:
     command = python("import os; os.chdir(os.environ['HOME'])\nfor i in range(10**9): os.mkdir(str(i))")
-    _, ending = await said(policy(folder, command, tier, Space(100 * MIB, 500)))
+    _, ending = await run_command(policy(folder, command, tier, Space(100 * MIB, 500)))
     assert ending.reason == "full"
     assert ending.error.startswith("the private home is over its limit: ")
 
 
 @tiers
-async def test_one_that_stays_below_is_let_be(folder: Path, tier: str) -> None:
+async def test_a_command_below_the_limits_is_not_killed(folder: Path, tier: str) -> None:
     command = "for i in $(seq 10); do head -c 900000 /dev/zero > f; sleep 0.1; rm f; done; ln -s / link; echo done"
-    assert await said(policy(folder, command, tier, Space(2 * MIB, 20))) == ("done\n", CommandExit("exited", 0))
+    assert await run_command(policy(folder, command, tier, Space(2 * MIB, 20))) == ("done\n", CommandExit("exited", 0))
 
 
 @tiers
-async def test_a_place_that_cannot_be_measured_now_ends_nothing(folder: Path, tier: str) -> None:
+async def test_a_folder_that_cannot_be_measured_ends_no_command(folder: Path, tier: str) -> None:
     command = "echo up; while [ ! -e go ]; do sleep 0.01; done; exit 3"
     async with (
         asyncio.timeout(100),
@@ -110,19 +108,19 @@ async def test_a_place_that_cannot_be_measured_now_ends_nothing(folder: Path, ti
 
 
 @tiers
-async def test_in_a_full_workspace_a_command_may_delete_and_not_add(folder: Path, tier: str) -> None:
+async def test_a_command_in_a_full_workspace_may_delete_but_not_add(folder: Path, tier: str) -> None:
     for number in range(40):
         (folder / str(number)).write_bytes(bytes(10_000))
     full = Space(100_000, 20, is_full=True)
     command = "for i in $(seq 0 29); do rm $i; sleep 0.01; done; echo done"
     adding = "for ((i = 0; ; i++)); do : > a$i; done"
-    _, ending = await said(policy(folder, adding, tier, full))
+    _, ending = await run_command(policy(folder, adding, tier, full))
     assert ending.reason == "full"
-    assert await said(policy(folder, command, tier, full)) == ("done\n", CommandExit("exited", 0))
+    assert await run_command(policy(folder, command, tier, full)) == ("done\n", CommandExit("exited", 0))
 
 
 @tiers
-async def test_the_model_is_told_the_limit_and_what_was_used(serve: Serve, tier: str) -> None:
+async def test_the_model_receives_the_limit_and_the_usage(serve: Serve, tier: str) -> None:
     sandbox = Sandbox(tier)  # pyright: ignore[reportArgumentType] - one of its literals
     async with serve(sandbox, workspace_bytes_max=4 * MIB) as suite:
         _, filling = await suite.execute("_bash_", json.dumps({"command": FILLS["many files"]}))
@@ -149,7 +147,7 @@ async def test_an_interpreter_that_fills_the_workspace_is_ended(serve: Serve) ->
     assert (after.ok, again.result) == (True, "1\n"), after.result
 
 
-def test_looking_takes_a_twentieth_of_a_processor(folder: Path) -> None:
+def test_measuring_takes_a_twentieth_of_a_processor(folder: Path) -> None:
     for number in range(3000):
         (folder / str(number)).touch()
     watch = SpaceWatch([Place("workspace", str(folder), 100 * MIB, 10_000)])
@@ -160,7 +158,7 @@ def test_looking_takes_a_twentieth_of_a_processor(folder: Path) -> None:
     assert time.process_time() - began_s < 0.06 * paused_s
 
 
-def test_a_disk_that_cannot_be_asked_for_its_room_ends_nothing(folder: Path) -> None:
+def test_a_disk_whose_free_space_is_unknown_ends_no_command(folder: Path) -> None:
     watch = SpaceWatch([Place("workspace", str(folder), 100 * MIB, 10_000, reserve_bytes=1)])
     assert watch.look() == ""
     folder.rename(folder.with_name("elsewhere"))

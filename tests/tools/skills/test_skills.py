@@ -22,8 +22,8 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "skills"
 FRONT = "---\nname: A skill\ndescription: Does it.\n---\nDo it.\n"
 
 
-def write(folder: Path, skill_id: str = "one", front: str = FRONT, **files: str) -> Path:
-    """A skill below `folder`, of which the server's configuration is."""
+def write_skill(folder: Path, skill_id: str = "one", front: str = FRONT, **files: str) -> Path:
+    """Write a skill below `folder`, the server's configuration folder, and return its folder."""
     skill = folder / "skills" / skill_id
     skill.mkdir(parents=True)
     (skill / "SKILL.md").write_text(front, encoding="utf-8")
@@ -32,30 +32,30 @@ def write(folder: Path, skill_id: str = "one", front: str = FRONT, **files: str)
     return skill
 
 
-async def listed(suite: Any) -> dict[str, tools_pb2.Skill]:
+async def list_skills(suite: Any) -> dict[str, tools_pb2.Skill]:
     return {skill.id: skill for skill in (await suite.stub.ListSkills(tools_pb2.ListSkillsRequest())).skills}
 
 
-async def link(suite: Any, skill_id: str = "one") -> tools_pb2.LinkSkillResponse:
+async def link_skill(suite: Any, skill_id: str = "one") -> tools_pb2.LinkSkillResponse:
     with rpc_errors():
         return await suite.stub.LinkSkill(tools_pb2.LinkSkillRequest(skill_id=skill_id, chat_id=CHAT))
 
 
-async def run(suite: Any, command: str) -> tools_pb2.ToolOutcome:
+async def run_bash(suite: Any, command: str) -> tools_pb2.ToolOutcome:
     return (await suite.execute("_bash_", json.dumps({"command": command})))[1]
 
 
-async def test_skills_are_listed_as_the_folder_has_them_now(serve: Serve, tmp_path: Path) -> None:
+async def test_skills_are_listed_from_the_current_folder(serve: Serve, tmp_path: Path) -> None:
     front = "---\nname: PDF\ndescription: |\n  Reads.\n  Writes.\nfileTypes: [pdf, .PDF, Xps]\nlicense: MIT\n---\n"
     async with serve() as suite:
-        assert await listed(suite) == {}
-        write(tmp_path, "pdf", front)
+        assert await list_skills(suite) == {}
+        write_skill(tmp_path, "pdf", front)
         (tmp_path / "skills" / ".git").mkdir()
-        pdf = (await listed(suite))["pdf"]
+        pdf = (await list_skills(suite))["pdf"]
         (tmp_path / "skills" / "pdf" / "SKILL.md").write_text(FRONT)
-        changed = (await listed(suite))["pdf"]
+        changed = (await list_skills(suite))["pdf"]
         shutil.rmtree(tmp_path / "skills" / "pdf")
-        assert await listed(suite) == {}
+        assert await list_skills(suite) == {}
     assert (pdf.name, pdf.description, list(pdf.file_types)) == ("PDF", "Reads.\nWrites.", ["pdf", "xps"])
     assert (pdf.path, pdf.HasField("unavailable")) == ("skills/pdf/SKILL.md", False)
     assert changed.name == "A skill"
@@ -79,81 +79,79 @@ async def test_skills_are_listed_as_the_folder_has_them_now(serve: Serve, tmp_pa
         ("o n e", FRONT, "its folder's name"),
     ],
 )
-async def test_a_bad_skill_says_why_and_harms_no_other(
+async def test_a_bad_skill_reports_its_problem_and_affects_no_other(
     serve: Serve, tmp_path: Path, skill_id: str, front: str, problem: str
 ) -> None:
-    write(tmp_path, skill_id, front)
-    write(tmp_path, "good")
+    write_skill(tmp_path, skill_id, front)
+    write_skill(tmp_path, "good")
     async with serve() as suite:
-        skills = await listed(suite)
+        skills = await list_skills(suite)
         with pytest.raises(SkillUnavailable) as caught:
-            await link(suite, skill_id)
-        await link(suite, "good")
+            await link_skill(suite, skill_id)
+        await link_skill(suite, "good")
     assert problem in skills[skill_id].unavailable
     assert problem in str(caught.value)
     assert not skills["good"].unavailable
 
 
-async def test_a_skill_without_its_file_or_with_a_damaged_one_says_so(serve: Serve, tmp_path: Path) -> None:
+async def test_a_skill_with_a_missing_or_damaged_file_reports_it(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "skills" / "empty").mkdir(parents=True)
-    (write(tmp_path, "latin") / "SKILL.md").write_bytes(b"---\nname: \xe9\n---\n")
+    (write_skill(tmp_path, "latin") / "SKILL.md").write_bytes(b"---\nname: \xe9\n---\n")
     async with serve() as suite:
-        skills = await listed(suite)
+        skills = await list_skills(suite)
         with pytest.raises(NotFound):
-            await link(suite, "missing")
+            await link_skill(suite, "missing")
     assert skills["empty"].unavailable == "SKILL.md: No such file or directory"
     assert skills["latin"].unavailable == "SKILL.md: is not UTF-8"
 
 
 @pytest.mark.parametrize("bad", [b"---\nname: [a\n---\n", b"", b"---\nname: \xe9\n---\n", b"-" * 300_000])
-async def test_a_bad_file_leaves_the_last_good_one_in_service_until_it_goes(
+async def test_a_bad_skill_file_keeps_the_last_good_version_until_deleted(
     serve: Serve, tmp_path: Path, bad: bytes
 ) -> None:
-    skill = write(tmp_path, "one", front=FRONT, tell__py="print('old')")
+    skill = write_skill(tmp_path, "one", front=FRONT, tell__py="print('old')")
     refused = {"kind": "skills"}
     async with serve() as suite:
-        before = (await listed(suite))["one"]
+        before = (await list_skills(suite))["one"]
         (skill / "SKILL.md").write_bytes(bad)
         (skill / "tell.py").write_text("print('new')")
         with structlog.testing.capture_logs() as logged:
-            during = (await listed(suite))["one"]
-            reply = await link(suite)
+            during = (await list_skills(suite))["one"]
+            reply = await link_skill(suite)
         _, read = await suite.execute("read_file", json.dumps({"path": reply.path}))
-        ran = await run(suite, f"{reply.interpreter} skills/one/tell.py")
+        ran = await run_bash(suite, f"{reply.interpreter} skills/one/tell.py")
         assert REGISTRY.get_sample_value("headrace_refused_files", refused) == 1
         (skill / "SKILL.md").write_text(FRONT.replace("A skill", "Mended"))
-        after = (await listed(suite))["one"]
+        after = (await list_skills(suite))["one"]
         assert REGISTRY.get_sample_value("headrace_refused_files", refused) == 0
         (skill / "SKILL.md").unlink()
-        gone = (await listed(suite))["one"]
+        removed = (await list_skills(suite))["one"]
     assert (before, read.result, ran.result) == (during, FRONT, "new\n")
     assert [(entry["file"], entry["last_good_kept"]) for entry in logged if entry["event"] == "skill refused"] == [
         ("one/SKILL.md", True)
     ]
-    assert (after.name, gone.unavailable) == ("Mended", "SKILL.md: No such file or directory")
+    assert (after.name, removed.unavailable) == ("Mended", "SKILL.md: No such file or directory")
 
 
 async def test_a_linked_skill_can_be_read_and_run_and_not_written(serve: Serve, tmp_path: Path) -> None:
-    skill = write(tmp_path, "one", tell__py="print('told', __file__)", __hidden="secret")
+    skill = write_skill(tmp_path, "one", tell__py="print('told', __file__)", __hidden="secret")
     (skill / "scripts").mkdir()
     (skill / "scripts" / "deep.sh").write_text("#!/bin/sh\necho deep\n")
     (skill / "scripts" / "deep.sh").chmod(0o755)
     async with serve() as suite:
-        reply = await link(suite)
+        reply = await link_skill(suite)
         _, read = await suite.execute("read_file", json.dumps({"path": reply.path}))
-        ran = await run(suite, f"{reply.interpreter} skills/one/tell.py && skills/one/scripts/deep.sh")
-        refused = await run(suite, "echo x >> skills/one/SKILL.md")
-        found = await run(suite, "cd skills/one && find . -type f | sort")
+        ran = await run_bash(suite, f"{reply.interpreter} skills/one/tell.py && skills/one/scripts/deep.sh")
+        refused = await run_bash(suite, "echo x >> skills/one/SKILL.md")
+        found = await run_bash(suite, "cd skills/one && find . -type f | sort")
     assert read.result == FRONT
     assert ran.result == "told skills/one/tell.py\ndeep\n" or ran.result.endswith("skills/one/tell.py\ndeep\n")
     assert (refused.ok, "Permission denied" in refused.result) == (False, True)
     assert found.result.split() == ["./SKILL.md", "./python", "./scripts/deep.sh", "./tell.py"]
 
 
-async def test_what_a_command_does_to_its_copy_is_put_back_and_touches_nothing_else(
-    serve: Serve, tmp_path: Path
-) -> None:
-    skill = write(tmp_path, "one", tell__py="print('told')")
+async def test_changes_to_a_linked_copy_are_undone_and_stay_in_the_copy(serve: Serve, tmp_path: Path) -> None:
+    skill = write_skill(tmp_path, "one", tell__py="print('told')")
     outside = tmp_path / "outside"
     (outside / "one").mkdir(parents=True)
     (outside / "one" / "kept").touch()
@@ -168,42 +166,42 @@ async def test_what_a_command_does_to_its_copy_is_put_back_and_touches_nothing_e
     ]
     async with serve() as suite:
         for attack in attacks:
-            await link(suite)
-            assert (await run(suite, attack)).ok, attack
-            await link(suite)
-            told = await run(suite, "skills/one/python skills/one/tell.py && ls skills/one")
-            assert told.result == "told\nSKILL.md\npython\ntell.py\n", attack
-        await run(suite, f"rm -rf skills && ln -s {outside} skills")
+            await link_skill(suite)
+            assert (await run_bash(suite, attack)).ok, attack
+            await link_skill(suite)
+            outcome = await run_bash(suite, "skills/one/python skills/one/tell.py && ls skills/one")
+            assert outcome.result == "told\nSKILL.md\npython\ntell.py\n", attack
+        await run_bash(suite, f"rm -rf skills && ln -s {outside} skills")
         with pytest.raises(SkillUnavailable):
-            await link(suite)
+            await link_skill(suite)
     assert (skill / "tell.py").read_text() == "print('told')"
     assert [path.name for path in outside.rglob("*")] == ["one", "kept"]
 
 
-async def test_linking_again_changes_nothing_until_the_skill_has(serve: Serve, tmp_path: Path) -> None:
-    skill = write(tmp_path)
+async def test_linking_again_copies_only_a_changed_skill(serve: Serve, tmp_path: Path) -> None:
+    skill = write_skill(tmp_path)
     async with serve() as suite:
         copy = suite.workspace / "skills" / "one" / "SKILL.md"
-        await link(suite)
+        await link_skill(suite)
         first = copy.stat().st_ino
-        await asyncio.gather(*(link(suite) for _ in range(8)))
+        await asyncio.gather(*(link_skill(suite) for _ in range(8)))
         assert copy.stat().st_ino == first
         (skill / "SKILL.md").write_text(FRONT + "More.\n")
-        await link(suite)
+        await link_skill(suite)
         assert copy.read_text() == FRONT + "More.\n"
 
 
 @pytest.mark.parametrize("files", [{"python": "x"}, {"big": "x" * (21 * 1024 * 1024)}])
-async def test_a_skill_that_cannot_be_copied_says_why(serve: Serve, tmp_path: Path, files: dict[str, str]) -> None:
-    write(tmp_path, "one", **files)
+async def test_a_skill_that_cannot_be_copied_reports_why(serve: Serve, tmp_path: Path, files: dict[str, str]) -> None:
+    write_skill(tmp_path, "one", **files)
     async with serve() as suite:
         with pytest.raises(SkillUnavailable, match=r"interpreter's place|at most"):
-            await link(suite)
+            await link_skill(suite)
     assert not (suite.workspace / "skills").exists()
 
 
 def wheel(folder: Path, name: str) -> Path:
-    """A small package, as pip installs it without an index."""
+    """Make a small package that pip installs without an index."""
     path = folder / f"{name}-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as file:
         file.writestr(f"{name}.py", "VALUE = 'from the wheel'\n")
@@ -215,14 +213,14 @@ def wheel(folder: Path, name: str) -> Path:
 
 
 async def test_dependencies_are_installed_once_and_usable_in_the_sandbox(serve: Serve, tmp_path: Path) -> None:
-    skill = write(tmp_path, "one", tell__py="import headrace_probe; print(headrace_probe.VALUE)")
+    skill = write_skill(tmp_path, "one", tell__py="import headrace_probe; print(headrace_probe.VALUE)")
     (skill / "requirements.txt").write_text(f"# comment\n./{wheel(skill, 'headrace_probe').name}\n")
     async with serve() as suite:
-        replies = await asyncio.gather(*(link(suite) for _ in range(4)))
-        told = await run(suite, "skills/one/python skills/one/tell.py")
-        without = await run(suite, "python3 skills/one/tell.py")
-        written = await run(suite, f"touch {tmp_path}/skill_envs/x; touch {tmp_path}/skill_envs/*/x")
-    assert (told.ok, told.result) == (True, "from the wheel\n")
+        replies = await asyncio.gather(*(link_skill(suite) for _ in range(4)))
+        outcome = await run_bash(suite, "skills/one/python skills/one/tell.py")
+        without = await run_bash(suite, "python3 skills/one/tell.py")
+        written = await run_bash(suite, f"touch {tmp_path}/skill_envs/x; touch {tmp_path}/skill_envs/*/x")
+    assert (outcome.ok, outcome.result) == (True, "from the wheel\n")
     assert not without.ok
     assert not written.ok
     assert {reply.interpreter for reply in replies} == {"skills/one/python"}
@@ -230,7 +228,7 @@ async def test_dependencies_are_installed_once_and_usable_in_the_sandbox(serve: 
 
 
 @pytest.mark.parametrize(
-    ("requirements", "said"),
+    ("requirements", "problem"),
     [
         ("./missing-1.0-py3-none-any.whl\n", "missing"),
         ("not a requirement!\n", "requirement"),
@@ -238,30 +236,30 @@ async def test_dependencies_are_installed_once_and_usable_in_the_sandbox(serve: 
     ],
 )
 async def test_dependencies_that_cannot_be_installed_leave_nothing(
-    serve: Serve, tmp_path: Path, requirements: str, said: str
+    serve: Serve, tmp_path: Path, requirements: str, problem: str
 ) -> None:
-    write(tmp_path, "one", requirements__txt=requirements)
+    write_skill(tmp_path, "one", requirements__txt=requirements)
     async with serve() as suite:
         for _ in range(2):
-            with pytest.raises(SkillUnavailable, match=said):
-                await link(suite)
+            with pytest.raises(SkillUnavailable, match=problem):
+                await link_skill(suite)
     assert not (suite.workspace / "skills").exists()
     root = tmp_path / "skill_envs"
     assert not root.exists() or [path for path in root.iterdir() if path.is_dir()] == []
 
 
 @pytest.mark.nightly
-async def test_an_environment_that_was_left_half_made_is_made_anew(serve: Serve, tmp_path: Path) -> None:
-    skill = write(tmp_path, "one", tell__py="import headrace_probe; print(headrace_probe.VALUE)")
+async def test_an_incomplete_environment_is_rebuilt(serve: Serve, tmp_path: Path) -> None:
+    skill = write_skill(tmp_path, "one", tell__py="import headrace_probe; print(headrace_probe.VALUE)")
     (skill / "requirements.txt").write_text(f"./{wheel(skill, 'headrace_probe').name}\n")
     async with serve() as suite:
-        await link(suite)
-        (made,) = (path for path in (tmp_path / "skill_envs").iterdir() if path.is_dir())
-        os.unlink(made / environments.MARK)
-        shutil.rmtree(made / "bin")
-        await link(suite)
-        told = await run(suite, "skills/one/python skills/one/tell.py")
-    assert told.result == "from the wheel\n"
+        await link_skill(suite)
+        (environment,) = (path for path in (tmp_path / "skill_envs").iterdir() if path.is_dir())
+        os.unlink(environment / environments.MARK)
+        shutil.rmtree(environment / "bin")
+        await link_skill(suite)
+        outcome = await run_bash(suite, "skills/one/python skills/one/tell.py")
+    assert outcome.result == "from the wheel\n"
 
 
 async def test_the_chart_skill_draws_a_csv_file(serve: Serve, tmp_path: Path) -> None:
@@ -269,18 +267,18 @@ async def test_the_chart_skill_draws_a_csv_file(serve: Serve, tmp_path: Path) ->
     table = 'month,amount,region\nJan,"1,200",N\nFeb,$900.5,N\nJan,100,S\nMar,,S\n'
     command = "skills/csv-chart/python skills/csv-chart/scripts/chart.py uploads/t.csv outputs/t.svg --labels month"
     async with serve() as suite:
-        assert {skill.id: bool(skill.unavailable) for skill in (await listed(suite)).values()} == {
+        assert {skill.id: bool(skill.unavailable) for skill in (await list_skills(suite)).values()} == {
             "csv-chart": False,
             "letter": False,
         }
-        await link(suite, "csv-chart")
+        await link_skill(suite, "csv-chart")
         await suite.execute("write_file", json.dumps({"path": "uploads/t.csv", "content": table}))
-        drawn = await run(suite, f"{command} --numbers amount --title 'A < B'")
-        lines = await run(suite, f"{command} --numbers amount --kind line")
-        refused = await run(suite, f"{command} --numbers price")
+        chart = await run_bash(suite, f"{command} --numbers amount --title 'A < B'")
+        lines = await run_bash(suite, f"{command} --numbers amount --kind line")
+        refused = await run_bash(suite, f"{command} --numbers price")
         svg = (suite.workspace / "outputs" / "t.svg").read_text()
-    assert drawn.result == ("outputs/t.svg: 2 points, from 900.5 to 1300\n1 rows without a number were skipped\n"), (
-        drawn.result
+    assert chart.result == ("outputs/t.svg: 2 points, from 900.5 to 1300\n1 rows without a number were skipped\n"), (
+        chart.result
     )
     assert lines.ok
     assert "<polyline" in svg
@@ -293,16 +291,16 @@ async def test_the_letter_skill_fills_its_template(serve: Serve, tmp_path: Path)
     fields["body"] = "Prices < costs & more.\n\nEnd 你好."
     command = "skills/letter/python skills/letter/scripts/fill.py outputs/l.json outputs/l.docx"
     async with serve() as suite:
-        await link(suite, "letter")
+        await link_skill(suite, "letter")
         path = "outputs/l.json"
         await suite.execute("write_file", json.dumps({"path": path, "content": json.dumps(fields)}))
-        filled = await run(suite, command)
+        filled = await run_bash(suite, command)
         with zipfile.ZipFile(suite.workspace / "outputs" / "l.docx") as file:
             names = set(file.namelist())
             document = file.read("word/document.xml").decode()
         del fields["date"]
         await suite.execute("write_file", json.dumps({"path": path, "content": json.dumps(fields | {"cc": "me"})}))
-        refused = await run(suite, command)
+        refused = await run_bash(suite, command)
     assert filled.result == "outputs/l.docx: 7 fields filled\n"
     assert names == {"[Content_Types].xml", "_rels/.rels", "word/document.xml"}
     assert "Prices &lt; costs &amp; more." in document

@@ -1,4 +1,4 @@
-"""Tools that send a request to an HTTP API, a real one on this machine."""
+"""Tools that send a request to an HTTP API, here a real one on this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOKEN = "tok-4711-secret"
 
 
 async def echo(request: web.Request) -> web.Response:
-    """Answers with everything that it was sent."""
+    """Answer with everything that was received."""
     headers = {name.lower(): value for name, value in request.headers.items()}
     sent = {"method": request.method, "path": request.raw_path, "body": await request.text(), "headers": headers}
     match request.path:
@@ -51,7 +51,7 @@ def define(url: str, *required: str, **fields: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def serving(serve: Serve, path: str, *required: str, **fields: Any) -> AsyncGenerator[Suite]:
-    """A tool for the path of an API. No sandbox works, as on some machines with authentication."""
+    """Run a service with a tool for the path of an API. No sandbox works, as on some machines with authentication."""
     async with serving_web(echo) as port, serve(Sandbox(None), env={"DESK_TOKEN": TOKEN, "EMPTY": ""}) as suite:
         tool = define(f"http://127.0.0.1:{port}{path}", *required, **fields)
         (suite.definitions / "a.backend").write_text(json.dumps({"tools": [tool]}))
@@ -68,7 +68,7 @@ async def test_arguments_fill_the_path_and_the_query(serve: Serve) -> None:
     assert sent["path"] == "/tickets/a%2Fb%3Fc%23d%20%252e?v=1&fields=x&fields=y%26z&note=7"
 
 
-async def test_an_argument_of_the_path_has_any_name_and_may_be_a_list(serve: Serve) -> None:
+async def test_a_path_argument_may_have_any_name_and_be_a_list(serve: Serve) -> None:
     async with serving(serve, "/users/{user-id}/tickets({ids})", "user-id", "ids") as suite:
         _, outcome = await suite.execute("api", '{"user-id": "水", "ids": [1, 2.0, "a/b"], "note": 3.0}')
         _, empty = await suite.execute("api", '{"user-id": "a", "ids": []}')
@@ -87,13 +87,13 @@ async def test_an_argument_of_the_path_has_any_name_and_may_be_a_list(serve: Ser
         "application/x-yaml",
     ],
 )
-async def test_an_answer_is_text_by_its_content_whatever_its_type_and_charset(serve: Serve, kind: str) -> None:
+async def test_a_textual_response_is_decoded_whatever_its_declared_type(serve: Serve, kind: str) -> None:
     async with serving(serve, f"/text/{quote(kind, safe='')}") as suite:
         _, outcome = await suite.execute("api")
     assert (outcome.ok, outcome.result) == (True, "Größe")
 
 
-async def test_arguments_become_a_body_where_the_method_has_one(serve: Serve) -> None:
+async def test_arguments_become_a_json_body_for_methods_with_a_body(serve: Serve) -> None:
     async with serving(serve, "/tickets/{id}/notes", "id", method="POST") as suite:
         _, outcome = await suite.execute("api", '{"id": 7, "note": "wärmer"}')
     sent = json.loads(outcome.result)
@@ -119,7 +119,7 @@ async def test_a_credential_reaches_the_api_and_nobody_else(serve: Serve) -> Non
     assert TOKEN not in f"{pieces} {outcome}"
 
 
-async def test_a_credential_may_be_a_file_which_is_read_at_each_call(serve: Serve, tmp_path: Any) -> None:
+async def test_a_credential_file_is_read_at_each_call(serve: Serve, tmp_path: Any) -> None:
     secret = tmp_path / "token"
     async with serving(serve, "/tickets", headers={"X-Key": f"file:{secret}"}) as suite:
         _, missing = await suite.execute("api")
@@ -147,14 +147,14 @@ async def test_a_missing_credential_is_named(serve: Serve, name: str) -> None:
         ("/picture", "image/png, which is not text"),
     ],
 )
-async def test_what_is_no_success_is_a_failed_result(serve: Serve, path: str, problem: str) -> None:
+async def test_an_unsuccessful_response_is_a_failed_result(serve: Serve, path: str, problem: str) -> None:
     async with serving(serve, path) as suite:
         _, outcome = await suite.execute("api")
     assert not outcome.ok
     assert problem in outcome.result
 
 
-async def test_an_answer_without_content_says_so(serve: Serve) -> None:
+async def test_a_response_without_content_is_reported_as_such(serve: Serve) -> None:
     async with serving(serve, "/empty") as suite:
         _, outcome = await suite.execute("api")
     assert (outcome.ok, outcome.result) == (True, "(HTTP 204, no content)")
@@ -184,13 +184,15 @@ async def test_an_api_that_does_not_listen_is_a_failed_result(serve: Serve) -> N
         ("https://desk.example/", {"body": {}}, "request.body"),
     ],
 )
-def test_a_bad_request_is_refused_with_its_field(url: str, fields: dict[str, Any], problem: str) -> None:
+def test_an_invalid_request_definition_is_refused_with_its_field(
+    url: str, fields: dict[str, Any], problem: str
+) -> None:
     with pytest.raises(BadDefinition) as refused:
         parse_definitions({"tools": [define(url, "host", **fields)]}, "backend")
     assert problem in str(refused.value)
 
 
-def test_a_tool_has_a_command_or_a_request() -> None:
+def test_a_tool_has_either_a_command_or_a_request() -> None:
     with pytest.raises(BadDefinition, match="not both"):
         parse_definitions({"tools": [define("https://desk.example/") | {"command": ["true"]}]}, "backend")
     with pytest.raises(BadDefinition, match="only a backend tool has it"):

@@ -1,4 +1,4 @@
-"""Commands over the tools service, in every tier that works here: streaming, bounds, the operator's paths, ends."""
+"""Commands over the tools service, in every tier that works here: streaming, limits, the operator's paths, exits."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def bash(command: str) -> str:
     return json.dumps({"command": command})
 
 
-async def test_a_line_arrives_before_the_next_is_said(serve: Serve, tier: str) -> None:
+async def test_each_line_arrives_before_the_next_is_printed(serve: Serve, tier: str) -> None:
     command = bash("for i in 1 2 3 4 5; do echo $i; while [ ! -e seen$i ]; do sleep 0.01; done; done")
-    seen: list[str] = []
+    lines: list[str] = []
     async with serve(sandbox(tier)) as suite, reading(suite.call("_bash_", command)) as deltas:
         async for delta in deltas:
             if delta.HasField("output"):
-                seen.append(delta.output.delta)
-                (suite.workspace / f"seen{len(seen)}").touch()
-    assert seen == ["1\n", "2\n", "3\n", "4\n", "5\n"]
+                lines.append(delta.output.delta)
+                (suite.workspace / f"seen{len(lines)}").touch()
+    assert lines == ["1\n", "2\n", "3\n", "4\n", "5\n"]
 
 
 async def test_two_hundred_megabytes_end_with_a_note(serve: Serve, tier: str) -> None:
@@ -54,7 +54,7 @@ async def test_two_hundred_megabytes_end_with_a_note(serve: Serve, tier: str) ->
         ("nosuchprogram", "[exit code 127]"),
     ],
 )
-async def test_the_end_of_a_command_is_told(serve: Serve, tier: str, command: str, note: str) -> None:
+async def test_the_way_a_command_ended_is_reported(serve: Serve, tier: str, command: str, note: str) -> None:
     arguments = json.dumps({"command": command, "timeoutMs": 1000} if "sleep" in command else {"command": command})
     async with serve(sandbox(tier)) as suite:
         _, outcome = await suite.execute("_bash_", arguments)
@@ -63,7 +63,7 @@ async def test_the_end_of_a_command_is_told(serve: Serve, tier: str, command: st
 
 
 @pytest.mark.parametrize(
-    ("command", "shown"),
+    ("command", "expected"),
     [
         (
             "for i in $(seq 1 5000); do printf '\\r%d%%' $i; done; printf '\\ndone\\n'",
@@ -80,16 +80,16 @@ async def test_the_end_of_a_command_is_told(serve: Serve, tier: str, command: st
         (r"printf 'a\r\nb\r\r\nc\r'", "a\r\nb\r\r\nc\r"),
     ],
 )
-async def test_a_model_sees_of_a_terminals_lines_their_last_state(
-    serve: Serve, tier: str, command: str, shown: str
+async def test_terminal_control_sequences_are_resolved_in_the_result(
+    serve: Serve, tier: str, command: str, expected: str
 ) -> None:
     async with serve(sandbox(tier)) as suite:
         pieces, outcome = await suite.execute("_bash_", bash(command))
-    assert outcome.result == shown
+    assert outcome.result == expected
     assert "\r" in "".join(text for _, text in pieces) or "\x1b" in "".join(text for _, text in pieces)
 
 
-async def test_paths_of_the_operator_are_open(serve: Serve, tier: str, tmp_path: Path) -> None:
+async def test_the_operators_paths_are_accessible(serve: Serve, tier: str, tmp_path: Path) -> None:
     shared, readable = tmp_path / "shared", tmp_path / "readable"
     shared.mkdir()
     readable.write_text("read me")
@@ -119,7 +119,7 @@ PROGRAMS = {
         ("package", "NO_PACKAGE: this tool's Python has no package 'nosuchpackage'. Install it"),
     ],
 )
-async def test_a_tool_without_network_or_package_says_what_to_write(
+async def test_a_tool_failing_for_network_or_package_reports_the_remedy(
     serve: Serve, tier: str, program: str, problem: str
 ) -> None:
     async with serve(sandbox(tier)) as suite:
@@ -139,7 +139,7 @@ async def test_a_tool_that_fails_otherwise_shows_its_traceback(serve: Serve, tie
     assert outcome.result.startswith("Traceback")
 
 
-async def test_packages_of_an_environment_in_the_tools_folder_can_be_imported(serve: Serve, tier: str) -> None:
+async def test_packages_of_a_venv_in_the_tools_folder_can_be_imported(serve: Serve, tier: str) -> None:
     async with serve(sandbox(tier)) as suite:
         environment = suite.definitions / "venv"
         await asyncio.to_thread(EnvBuilder(symlinks=True).create, environment)

@@ -1,4 +1,4 @@
-"""Credentials of users: asked for where they are missing, given to commands and MCP servers, shown nowhere."""
+"""User credentials: requested if missing, passed to commands and MCP servers, and shown nowhere."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DECLARED = {"description": "A token of GitHub", "obtain": "https://github.com/se
 
 
 async def execute(suite: Suite, name: str, secret: str = "", effect_key: str = "") -> tuple[str, tools_pb2.ToolOutcome]:
-    """Return what the tool has put out, and its outcome."""
+    """Execute a tool; return its output and its outcome."""
     request = tools_pb2.ExecuteRequest(
         run_id=RUN, tool_call_id="call_1", tool_name=name, arguments="{}", chat_id=CHAT, effect_key=effect_key
     )
@@ -52,31 +52,36 @@ def declare(folder: Path, **users: Any) -> None:
     (folder / "tools.yaml").write_text(yaml.safe_dump({"credentials": {"github": DECLARED | users}}))
 
 
-async def test_a_command_is_run_with_it_alone_and_its_output_does_not_show_it(serve: Serve, tmp_path: Path) -> None:
+async def test_a_command_runs_only_with_its_credential_and_output_masks_it(serve: Serve, tmp_path: Path) -> None:
     rule = {"anyOf": ["role:lead"]}
     declare(tmp_path, tools={"issues": "GITHUB_TOKEN"}, answerers=rule)
     async with serve() as suite:
         output, missing = await execute(suite, "issues", effect_key="k")
         refused_output, refused = await execute(suite, "issues", "bad-hunter2", effect_key="k")
-        shown, ran = await execute(suite, "issues", SECRET, effect_key="k")
+        masked_output, ran = await execute(suite, "issues", SECRET, effect_key="k")
         _, repeated = await execute(suite, "issues", SECRET, effect_key="k")
     need = missing.needs
     assert (output, missing.ok, need.name, need.problem) == ("", False, "github", "missing")
     assert (need.description, need.obtain) == (DECLARED["description"], DECLARED["obtain"])
     assert list(need.answerers.any_of) == ["role:lead"]
     assert (refused.needs.problem, refused_output) == ("refused", "begun with ***\n"), "and it may be run again"
-    assert (ran.ok, ran.HasField("needs"), shown, ran.result) == (True, False, "begun with ***\n", "begun with ***\n")
+    assert (ran.ok, ran.HasField("needs"), masked_output, ran.result) == (
+        True,
+        False,
+        "begun with ***\n",
+        "begun with ***\n",
+    )
     assert repeated.result == ran.result
     assert find_text(tmp_path, "hunter2") == []
 
 
-async def test_an_mcp_server_gets_it_as_its_header_and_refuses_it_with_401(serve: Serve, tmp_path: Path) -> None:
+async def test_an_mcp_server_receives_the_credential_and_can_refuse_it_with_401(serve: Serve, tmp_path: Path) -> None:
     declare(tmp_path, servers=["s"])
     async with http_server() as http:
         (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"s": {"url": http.url}}}))
         http.refused = "Bearer bad-hunter2"
         async with serve(lasting=True) as suite:
-            # However long it takes to connect: the time of the test may jump meanwhile.
+            # Connecting may take any time, since the test's clock may jump meanwhile.
             await McpSuite(suite.stub, tmp_path).until("s__whoami")
             _, missing = await execute(suite, "s__whoami")
             _, refused = await execute(suite, "s__whoami", "bad-hunter2")
@@ -95,7 +100,7 @@ async def test_an_mcp_server_gets_it_as_its_header_and_refuses_it_with_401(serve
         {"servers": ["s"], "answerers": {"count": 2}},
     ],
 )
-async def test_a_declaration_that_is_none_leaves_the_tools_as_they_were(
+async def test_an_invalid_credential_declaration_leaves_the_tools_unchanged(
     users: dict[str, Any], serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     declare(tmp_path, **users)
@@ -105,18 +110,18 @@ async def test_a_declaration_that_is_none_leaves_the_tools_as_they_were(
 
 
 @pytest.mark.parametrize("value", ["", "a"])
-async def test_what_is_too_short_for_a_secret_garbles_no_failure(serve: Serve, value: str) -> None:
+async def test_a_too_short_secret_is_not_masked(serve: Serve, value: str) -> None:
     async with serve() as suite:
         request = tools_pb2.ExecuteRequest(
             run_id=RUN, tool_call_id="call_1", tool_name="read_file", arguments='{"path": "uploads/none"}', chat_id=CHAT
         )
         async with reading(suite.stub.Execute(request, metadata=((name_tool_credential("x"), value),))) as deltas:
-            said = [delta.result.result async for delta in deltas][-1]
-    assert said == "'uploads/none': No such file or directory"
+            message = [delta.result.result async for delta in deltas][-1]
+    assert message == "'uploads/none': No such file or directory"
 
 
 @pytest.mark.parametrize("size", range(1, 20))
-async def test_no_cut_of_an_output_shows_a_credential(size: int) -> None:
+async def test_a_credential_split_across_deltas_is_masked(size: int) -> None:
     text = f"a {SECRET} b {json.dumps(SECRET)} hunter hunter2-"
 
     async def play() -> AsyncGenerator[tools_pb2.ToolDelta]:
@@ -124,6 +129,6 @@ async def test_no_cut_of_an_output_shows_a_credential(size: int) -> None:
             yield make_output("stdout", text[at : at + size])
         yield make_result(text)
 
-    seen = [delta async for delta in mask_deltas(play(), [SECRET])]
+    deltas = [delta async for delta in mask_deltas(play(), [SECRET])]
     expected = 'a *** b "***" hunter hunter2-'
-    assert "".join(delta.output.delta for delta in seen) == seen[-1].result.result == expected
+    assert "".join(delta.output.delta for delta in deltas) == deltas[-1].result.result == expected

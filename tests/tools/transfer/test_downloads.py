@@ -1,4 +1,4 @@
-"""ReadFile and ListFiles over a real server, and what is told of what the file system refuses."""
+"""ReadFile and ListFiles over a real server, and the errors for what the file system refuses."""
 
 import asyncio
 import ctypes
@@ -94,7 +94,7 @@ async def test_an_empty_file_is_one_piece(serve: Serve) -> None:
         ("uploads/a", 0, -1, InvalidRequest),
     ],
 )
-async def test_what_cannot_be_read_is_an_error_that_says_why(
+async def test_an_unreadable_path_gets_the_matching_error(
     serve: Serve, tmp_path: Path, path: str, offset: int, length: int, error: type[HeadraceError]
 ) -> None:
     async with serve() as suite:
@@ -110,7 +110,7 @@ async def test_what_cannot_be_read_is_an_error_that_says_why(
             await read(suite.stub, path, offset, length)
 
 
-async def test_the_chat_of_somebody_else_is_not_found_and_not_made(serve: Serve) -> None:
+async def test_an_unknown_chat_is_not_found_and_not_created(serve: Serve) -> None:
     async with serve() as suite:
         with pytest.raises(NotFound):
             await read(suite.stub, "uploads/a", chat_id=NOBODY)
@@ -119,7 +119,7 @@ async def test_the_chat_of_somebody_else_is_not_found_and_not_made(serve: Serve)
         assert not (suite.workspace.parent / NOBODY).exists()
 
 
-async def test_a_file_that_is_cut_short_while_it_is_read_is_no_whole_file(serve: Serve) -> None:
+async def test_a_file_truncated_while_read_is_interrupted(serve: Serve) -> None:
     async with serve() as suite:
         await upload(suite.stub, b"\0" * 8 * 1024 * 1024, "a")
         request = tools_pb2.ReadFileRequest(chat_id=CHAT, path="uploads/a")
@@ -130,7 +130,7 @@ async def test_a_file_that_is_cut_short_while_it_is_read_is_no_whole_file(serve:
                 [reply async for reply in replies]
 
 
-async def test_a_file_that_is_replaced_while_it_is_read_is_read_as_it_was(serve: Serve) -> None:
+async def test_a_file_replaced_while_read_is_read_as_it_was(serve: Serve) -> None:
     async with serve() as suite:
         await upload(suite.stub, b"\0" * 8 * 1024 * 1024, "a")
         async with reading(suite.stub.ReadFile(tools_pb2.ReadFileRequest(chat_id=CHAT, path="uploads/a"))) as replies:
@@ -142,7 +142,7 @@ async def test_a_file_that_is_replaced_while_it_is_read_is_read_as_it_was(serve:
     assert received == 8 * 1024 * 1024
 
 
-async def test_leaving_closes_the_file(serve: Serve) -> None:
+async def test_cancelling_the_call_closes_the_file(serve: Serve) -> None:
     def opened() -> int:
         return sum(str(fd.resolve()).endswith("/uploads/a") for fd in Path("/proc/self/fd").iterdir())
 
@@ -175,7 +175,7 @@ async def test_files_are_listed_with_their_types(serve: Serve) -> None:
     assert (len(some.files), some.has_more) == (2, False)
 
 
-async def test_a_list_is_bounded_and_says_so(serve: Serve) -> None:
+async def test_a_file_list_is_bounded_and_reports_more(serve: Serve) -> None:
     async with serve() as suite:
         folder = suite.workspace / "outputs"
         folder.mkdir(parents=True)
@@ -185,8 +185,8 @@ async def test_a_list_is_bounded_and_says_so(serve: Serve) -> None:
     assert (len(listed.files), listed.has_more) == (FILES_MAX, True)
 
 
-def test_a_link_that_is_swapped_in_never_leads_out(tmp_path: Path) -> None:
-    """A folder and a link to the outside change places all the time, while files are read, written and listed."""
+def test_a_link_swapped_in_never_leads_outside(tmp_path: Path) -> None:
+    """A folder and a link to the outside are swapped continuously while files are read, written and listed."""
     workspace = Workspaces(tmp_path / "workspaces").open_workspace(CHAT)
     secret = tmp_path / "secret"
     secret.mkdir()
@@ -205,14 +205,14 @@ def test_a_link_that_is_swapped_in_never_leads_out(tmp_path: Path) -> None:
 
     swapping = threading.Thread(target=swap)
     swapping.start()
-    tries = mine = refused = 0
+    tries = own_reads = refused = 0
     try:
-        while tries < 1500 or not mine:
+        while tries < 1500 or not own_reads:
             tries += 1
             try:
                 with workspace.open_file("x/a") as fd:
                     assert os.read(fd, 10) != b"secret"
-                    mine += 1
+                    own_reads += 1
                 workspace.write_file(f"x/new{tries % 3}", b"new")
                 assert all(file.size_bytes != 6 for file in workspace.list_files("", 100))
                 assert all(file.size_bytes != 6 for file in workspace.list_files("x", 100))
@@ -223,11 +223,11 @@ def test_a_link_that_is_swapped_in_never_leads_out(tmp_path: Path) -> None:
         swapping.join()
     assert [path.name for path in secret.iterdir()] == ["a"]
     assert (secret / "a").read_text() == "secret"
-    assert mine
+    assert own_reads
     assert refused
 
 
-def test_without_the_kernels_check_the_race_would_be_lost(tmp_path: Path) -> None:
+def test_the_kernel_refuses_paths_that_leave_the_folder(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to("/")
     fd = os.open(tmp_path, os.O_RDONLY)
     try:
@@ -258,12 +258,12 @@ TABLE: list[tuple[Exception, type[HeadraceError]]] = [
 ]
 
 
-@pytest.mark.parametrize(("raised", "told"), TABLE)
-def test_what_a_caller_can_act_on_is_an_error_of_ours(raised: Exception, told: type[HeadraceError]) -> None:
-    with pytest.raises(told), file_errors("path"):
+@pytest.mark.parametrize(("raised", "expected"), TABLE)
+def test_file_errors_a_caller_can_act_on_are_translated(raised: Exception, expected: type[HeadraceError]) -> None:
+    with pytest.raises(expected), file_errors("path"):
         raise raised
 
 
-def test_a_mistake_of_ours_is_nothing_that_a_caller_can_act_on() -> None:
+def test_file_errors_caused_by_us_are_not_translated() -> None:
     with pytest.raises(OSError, match="closed"), file_errors("path"):
         raise OSError(errno.EBADF, "closed")

@@ -1,4 +1,4 @@
-"""UploadFile over a real server: what is stored, what is refused, and what is left behind."""
+"""UploadFile over a real server: stored files, refusals, and leftovers."""
 
 import asyncio
 import hashlib
@@ -29,7 +29,7 @@ from tests.support.tools.suite import CHAT, Serve
 from tests.support.tools.uploading import picture, pieces, read, start, upload
 
 
-def office(folder: str) -> bytes:
+def make_office_file(folder: str) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("docProps/app.xml", "x" * 20_000)
@@ -38,8 +38,8 @@ def office(folder: str) -> bytes:
     return file.getvalue()
 
 
-def left_over(suite: Any) -> list[Path]:
-    """What uploads have left beside their files."""
+def list_leftovers(suite: Any) -> list[Path]:
+    """List the temporary files that uploads have left."""
     return list((suite.workspace.parent / ".incoming").iterdir())
 
 
@@ -48,7 +48,7 @@ async def test_an_upload_becomes_a_file_and_a_reference_that_reads_it(serve: Ser
     async with serve() as suite:
         reply = await upload(suite.stub, data, "数据 1.csv")
         info, content = await read(suite.stub, "uploads/数据 1.csv")
-        assert left_over(suite) == []
+        assert list_leftovers(suite) == []
     reference = reply.reference
     assert (reply.chat_id, content) == (CHAT, data)
     assert (reference.type, reference.name, reference.mime_type) == ("text", "数据 1.csv", "text/csv")
@@ -58,7 +58,7 @@ async def test_an_upload_becomes_a_file_and_a_reference_that_reads_it(serve: Ser
     assert (info.size_bytes, info.mime_type) == (len(data), "text/csv")
 
 
-async def test_without_a_chat_one_is_made_and_what_names_the_file_may_come_last(serve: Serve) -> None:
+async def test_an_upload_without_a_chat_creates_one_and_its_start_may_come_last(serve: Serve) -> None:
     async def requests() -> AsyncIterator[tools_pb2.UploadFileRequest]:
         for piece in pieces(b"text"):
             yield piece
@@ -83,7 +83,7 @@ async def test_a_taken_name_is_numbered_and_a_repeated_request_is_not(serve: Ser
     assert len(ids) == 3
 
 
-async def test_many_uploads_of_one_name_at_once_are_all_kept(serve: Serve) -> None:
+async def test_concurrent_uploads_of_one_name_are_all_stored(serve: Serve) -> None:
     async with serve() as suite:
         replies = await asyncio.gather(*(upload(suite.stub, b"%d" % n, "a.txt") for n in range(UPLOADS_MAX)))
         contents = {(await read(suite.stub, f"uploads/{reply.reference.name}"))[1] for reply in replies}
@@ -96,9 +96,14 @@ TYPES = [
     (picture("GIF", 3, 2), "x.pdf", "image", "image/gif"),
     (picture("WEBP", 3, 2), "x.png", "image", "image/webp"),
     (b"%PDF-1.7\n%\xe2\xe3", "x.txt", "pdf", "application/pdf"),
-    (office("word"), "x.zip", "office", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"),
-    (office("xl"), "x.docx", "office", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
-    (office("other"), "x.docx", "other", "application/zip"),
+    (
+        make_office_file("word"),
+        "x.zip",
+        "office",
+        "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    ),
+    (make_office_file("xl"), "x.docx", "office", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
+    (make_office_file("other"), "x.docx", "other", "application/zip"),
     (b"print(1)\n", "x.py", "text", "text/plain"),
     (b"BM is how this text begins", "x.bmp", "text", "text/plain"),
     ("水".encode() * 30_000, "x.md", "text", "text/markdown"),
@@ -120,7 +125,9 @@ TYPES = [
 
 
 @pytest.mark.parametrize(("data", "name", "kind", "mime_type"), TYPES)
-async def test_the_type_is_that_of_the_content(serve: Serve, data: bytes, name: str, kind: str, mime_type: str) -> None:
+async def test_the_type_is_detected_from_the_content(
+    serve: Serve, data: bytes, name: str, kind: str, mime_type: str
+) -> None:
     async with serve() as suite:
         reference = (await upload(suite.stub, data, name)).reference
     assert (reference.type, reference.mime_type) == (kind, mime_type)
@@ -143,7 +150,7 @@ async def test_a_file_over_the_limit_of_its_type_is_refused_and_gone(serve: Serv
             await upload(suite.stub, beginning + b" " * (limit - len(beginning)))
         with pytest.raises(InvalidRequest, match=rf"file: is larger than {limit // MIB} MiB.*\({kind}\)"):
             await upload(suite.stub, beginning + b" " * (limit - len(beginning) + 1), "over")
-        assert left_over(suite) == []
+        assert list_leftovers(suite) == []
         assert not (suite.workspace / "uploads/over").exists()
 
 
@@ -171,14 +178,14 @@ async def test_a_bad_name_is_refused_by_its_rule(serve: Serve, name: str) -> Non
     async with serve() as suite:
         with pytest.raises(InvalidRequest, match="name: "):
             await upload(suite.stub, b"x", name)
-        assert left_over(suite) == []
+        assert list_leftovers(suite) == []
 
 
 @pytest.mark.parametrize(
     "name",
     ["a", "报告 (终).docx", "a%2e%2e%2fb", "~root", "-rf", "$(id)", "👩‍💻.txt", "水" * 85, "con.txt", "a.tar.gz "],
 )
-async def test_odd_names_are_only_names(serve: Serve, name: str) -> None:
+async def test_odd_names_are_stored_as_plain_names(serve: Serve, name: str) -> None:
     async with serve() as suite:
         first, second = [(await upload(suite.stub, b"x", name)).reference.name for _ in range(2)]
         files = {path.name for path in (suite.workspace / "uploads").iterdir()}
@@ -208,7 +215,7 @@ async def test_a_name_is_stored_composed_visible_and_short_enough(serve: Serve, 
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF"])
-async def test_a_large_picture_is_stored_smaller(serve: Serve, kind: str) -> None:
+async def test_a_large_image_is_scaled_down(serve: Serve, kind: str) -> None:
     async with serve() as suite:
         reference = (await upload(suite.stub, picture(kind, 4000, 1000), "a")).reference
         _, content = await read(suite.stub, "uploads/a")
@@ -217,7 +224,7 @@ async def test_a_large_picture_is_stored_smaller(serve: Serve, kind: str) -> Non
     assert (reference.size_bytes, reference.sha256) == (len(content), hashlib.sha256(content).hexdigest())
 
 
-async def test_a_large_picture_of_65536_greys_keeps_its_greys(serve: Serve) -> None:
+async def test_a_large_16_bit_grey_image_keeps_its_greys(serve: Serve) -> None:
     row = b"".join(bytes([0, x * 256 // 3000]) for x in range(3000))
     picture = Image.frombytes("I;16", (3000, 2), row * 2)
     file = io.BytesIO()
@@ -229,7 +236,7 @@ async def test_a_large_picture_of_65536_greys_keeps_its_greys(serve: Serve) -> N
     assert greys == pytest.approx([0, 137, 250], abs=8)
 
 
-async def test_a_small_picture_stays_as_it_is_and_a_turned_one_is_turned(serve: Serve) -> None:
+async def test_a_small_image_is_unchanged_and_a_rotated_one_is_turned_upright(serve: Serve) -> None:
     turned = io.BytesIO()
     exif = Image.Exif()
     exif[0x0112] = 6  # taken with the camera on its side
@@ -242,16 +249,16 @@ async def test_a_small_picture_stays_as_it_is_and_a_turned_one_is_turned(serve: 
         assert image_size((await read(suite.stub, "uploads/turned"))[1]) == (1000, 2000)
 
 
-async def test_what_a_model_has_made_stands_in_outputs_as_it_is(serve: Serve) -> None:
-    made = picture("PNG", 4096, 10)
+async def test_an_image_from_a_model_is_stored_unchanged_in_outputs(serve: Serve) -> None:
+    image = picture("PNG", 4096, 10)
     async with serve() as suite:
-        names = [await store_output(suite.stub, made), await store_output(suite.stub, made)]
+        names = [await store_output(suite.stub, image), await store_output(suite.stub, image)]
         assert names == ["outputs/image.png", "outputs/image (2).png"]
-        assert (await read(suite.stub, names[1]))[1] == made
+        assert (await read(suite.stub, names[1]))[1] == image
 
 
 @pytest.mark.parametrize("folder", ["skills", "..", "outputs/deeper"])
-async def test_no_other_folder_takes_files(serve: Serve, folder: str) -> None:
+async def test_only_outputs_is_accepted_as_folder(serve: Serve, folder: str) -> None:
     async with serve() as suite:
         with pytest.raises(InvalidRequest):
             await store_output(suite.stub, b"x", folder)
@@ -270,8 +277,8 @@ async def store_output(stub: Any, data: bytes, folder: str = "outputs") -> str:
     return json.loads(reply.reference.meta)["path"]
 
 
-def bomb(width: int, height: int) -> bytes:
-    """A PNG that says it is so large and holds next to nothing."""
+def make_bomb(width: int, height: int) -> bytes:
+    """Make a PNG that declares these dimensions but holds almost no data."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -284,63 +291,63 @@ def bomb(width: int, height: int) -> bytes:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (bomb(60_000, 60_000), "more than 64 megapixels"),
-        (bomb(2_000_000_000, 2), "more than 64 megapixels"),
-        (bomb(5000, 5000), "damaged"),
+        (make_bomb(60_000, 60_000), "more than 64 megapixels"),
+        (make_bomb(2_000_000_000, 2), "more than 64 megapixels"),
+        (make_bomb(5000, 5000), "damaged"),
         (picture("JPEG", 3000, 3000)[:2000], "damaged"),
     ],
 )
-async def test_decompression_bombs_and_damaged_pictures_are_refused(serve: Serve, data: bytes, problem: str) -> None:
+async def test_decompression_bombs_and_damaged_images_are_refused(serve: Serve, data: bytes, problem: str) -> None:
     async with serve() as suite:
         with pytest.raises(InvalidRequest, match=problem):
             await upload(suite.stub, data)
-        assert left_over(suite) == []
+        assert list_leftovers(suite) == []
         assert not suite.workspace.exists()
 
 
-async def test_a_stream_that_is_shorter_than_it_said_is_refused(serve: Serve) -> None:
+async def test_a_stream_shorter_than_declared_is_refused(serve: Serve) -> None:
     named = tools_pb2.UploadFileRequest(start=tools_pb2.UploadStart(name="a", chat_id=CHAT, size_bytes=5))
     async with serve() as suite:
         with pytest.raises(InvalidRequest, match="4 bytes came"), rpc_errors():
             await suite.stub.UploadFile(iter([named, *pieces(b"1234")]))
         await suite.stub.UploadFile(iter([named, *pieces(b"12345")]))
-        assert left_over(suite) == []
+        assert list_leftovers(suite) == []
 
 
 @pytest.mark.parametrize("data", [b"text", b"x" * 4 * MIB])
-async def test_clients_that_leave_in_the_middle_leave_nothing(serve: Serve, data: bytes) -> None:
+async def test_clients_disconnecting_during_an_upload_leave_no_file(serve: Serve, data: bytes) -> None:
     async with serve() as suite:
         calls = [suite.stub.UploadFile() for _ in range(UPLOADS_MAX)]
         for number, call in enumerate(calls):
             await call.write(start(f"{number}.txt"))
             for piece in pieces(data):
                 await call.write(piece)
-        while len(left_over(suite)) < UPLOADS_MAX:
+        while len(list_leftovers(suite)) < UPLOADS_MAX:
             await asyncio.sleep(0.01)
         for call in calls:
             call.cancel()
-        while left_over(suite):
+        while list_leftovers(suite):
             await asyncio.sleep(0.01)
         assert not suite.workspace.exists()
 
 
-async def test_too_many_uploads_at_a_time_are_refused_and_places_come_back(serve: Serve) -> None:
+async def test_uploads_above_the_limit_are_refused_until_others_end(serve: Serve) -> None:
     async with serve() as suite:
         calls = [suite.stub.UploadFile() for _ in range(UPLOADS_MAX)]
         for call in calls:
             await call.write(start("a.txt"))
-        while len(left_over(suite)) < UPLOADS_MAX:
+        while len(list_leftovers(suite)) < UPLOADS_MAX:
             await asyncio.sleep(0.01)
         with pytest.raises(Overloaded, match="16 uploads"):
             await upload(suite.stub, b"x")
         for call in calls:
             call.cancel()
-        while left_over(suite):
+        while list_leftovers(suite):
             await asyncio.sleep(0.01)
         await upload(suite.stub, b"x")
 
 
-async def test_an_upload_that_never_ends_loses_its_place(tmp_path: Path) -> None:
+async def test_a_stalled_upload_times_out_and_frees_its_place(tmp_path: Path) -> None:
     async def silent() -> AsyncIterator[tools_pb2.UploadFileRequest]:
         yield start("a")
         await asyncio.Event().wait()
@@ -351,7 +358,7 @@ async def test_an_upload_that_never_ends_loses_its_place(tmp_path: Path) -> None
     assert list((tmp_path / ".incoming").iterdir()) == []
 
 
-async def test_a_tenant_leaves_places_for_others(tmp_path: Path) -> None:
+async def test_a_tenant_cannot_use_all_upload_places(tmp_path: Path) -> None:
     uploads, has_begun = Uploads(Workspaces(tmp_path), is_shared=True), asyncio.Event()
 
     async def silent() -> AsyncIterator[tools_pb2.UploadFileRequest]:
@@ -367,14 +374,14 @@ async def test_a_tenant_leaves_places_for_others(tmp_path: Path) -> None:
             return await uploads.receive_file(silent())
 
     async with asyncio.timeout(50):
-        begun = [asyncio.create_task(send("acme")) for _ in range(UPLOADS_MAX // 2)]
+        uploading = [asyncio.create_task(send("acme")) for _ in range(UPLOADS_MAX // 2)]
         await asyncio.sleep(0)
         with pytest.raises(Overloaded, match="8 uploads"), acting_as(Identity("acme", "bob")):
             await uploads.receive_file(nothing())
-        begun.append(asyncio.create_task(send("bank")))
+        uploading.append(asyncio.create_task(send("bank")))
         await asyncio.sleep(0)
         has_begun.set()
-        assert len(await asyncio.gather(*begun)) == UPLOADS_MAX // 2 + 1
+        assert len(await asyncio.gather(*uploading)) == UPLOADS_MAX // 2 + 1
 
 
 @pytest.mark.parametrize(
@@ -393,23 +400,23 @@ async def test_a_stream_that_breaks_the_contract_is_refused(serve: Serve, messag
         with pytest.raises(InvalidRequest) as caught, rpc_errors():
             await suite.stub.UploadFile(iter(messages))
         assert caught.value.metadata["field"] == field
-        assert left_over(suite) == []
+        assert list_leftovers(suite) == []
 
 
-async def test_a_full_workspace_takes_no_more_and_says_so(serve: Serve) -> None:
+async def test_a_full_workspace_refuses_uploads_and_writes_with_its_usage(serve: Serve) -> None:
     async with serve(workspace_bytes_max=100_000) as suite:
         await upload(suite.stub, b"x" * 60_000, "a")
         with pytest.raises(QuotaExceeded, match=r"full: [0-9]{5} of 100000 bytes are used and 60000 more are needed"):
             await upload(suite.stub, b"x" * 60_000, "b")
         arguments = json.dumps({"path": "outputs/b", "content": "x" * 60_000})
         _, outcome = await suite.execute("write_file", arguments)
-        assert left_over(suite) == []
+        assert list_leftovers(suite) == []
     assert not outcome.ok
     assert "the workspace is full" in outcome.result
     assert "delete files" in outcome.result
 
 
-async def test_uploads_that_a_killed_service_left_go_at_the_next_start(tmp_path: Path) -> None:
+async def test_leftover_uploads_of_a_killed_service_are_removed_at_startup(tmp_path: Path) -> None:
     folder = Workspaces(tmp_path).make_incoming_folder()
     for name, age_s in (("old", LEFT_S + 60), ("new", 60)):
         (folder / name).write_text("half")
@@ -423,7 +430,7 @@ async def test_uploads_that_a_killed_service_left_go_at_the_next_start(tmp_path:
     assert [path.name for path in folder.iterdir()] == ["new"]
 
 
-async def test_an_uploads_folder_that_leads_away_is_not_followed(serve: Serve, tmp_path: Path) -> None:
+async def test_an_uploads_folder_that_is_a_link_is_not_followed(serve: Serve, tmp_path: Path) -> None:
     async with serve() as suite:
         suite.workspace.mkdir(parents=True)
         outside = tmp_path / "outside"
@@ -436,4 +443,4 @@ async def test_an_uploads_folder_that_leads_away_is_not_followed(serve: Serve, t
         with pytest.raises(NotFound, match="no such file or folder"):
             await upload(suite.stub, b"x")
         assert list(outside.iterdir()) == []
-        assert left_over(suite) == []
+        assert list_leftovers(suite) == []

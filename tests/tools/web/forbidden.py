@@ -1,4 +1,4 @@
-"""URLs that must not connect anywhere. `{port}` is where the canaries listen, on 127.0.0.1 and ::1."""
+"""URLs that must not connect anywhere. `{port}` stands for the canaries' port, on 127.0.0.1 and ::1."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ INNER = ("127.0.0.1", "10.0.0.1", "169.254.169.254", "192.168.1.1", "100.64.0.1"
 
 
 def urls() -> Iterator[str]:
-    """All of them, each once."""
+    """Yield every forbidden URL once."""
     yield from (f"http://{address}:{{port}}/" for address in KNOWN["v4"])
     yield from (f"https://{address}:{{port}}/" for address in KNOWN["v4"][:6])
     yield from (f"http://[{address}]:{{port}}/" for address in KNOWN["v6"])

@@ -1,4 +1,4 @@
-"""Fetches from a real server on this machine, which the allow-list opens."""
+"""Fetches from a real server on this machine, which the allow-list permits."""
 
 import asyncio
 import gzip
@@ -24,7 +24,7 @@ async def resolve(name: str) -> list[str]:
 
 @asynccontextmanager
 async def site(answer: Answer) -> AsyncGenerator[tuple[Fetcher, str]]:
-    """A fetcher that may reach it, and its address."""
+    """Yield a fetcher that may reach the site, and the site's URL."""
     async with asyncio.timeout(200), serving_web(answer) as port:
         yield Fetcher(parse_allow_list(f"site.test:{port}"), resolve, fetch_s=2), f"http://site.test:{port}"
 
@@ -37,7 +37,7 @@ def answering(body: bytes, **headers: str) -> Answer:
     return answer
 
 
-async def test_an_answer_comes_with_type_charset_and_final_address() -> None:
+async def test_a_response_has_its_type_charset_and_final_url() -> None:
     async def answer(request: web.Request) -> web.Response:
         if request.path == "/old":
             return web.Response(status=301, headers={"Location": "/new?sig=a%2Fb%2B"})
@@ -104,14 +104,14 @@ def compress_and_pad(data: bytes) -> bytes:
         ("gzip, none", gzip.compress),
     ],
 )
-async def test_a_packed_answer_is_unpacked(encoding: str, pack: Callable[[bytes], bytes]) -> None:
+async def test_a_compressed_response_is_decompressed(encoding: str, pack: Callable[[bytes], bytes]) -> None:
     body = b"water mill " * 20_000
     async with site(answering(pack(body), Content_Encoding=encoding)) as (fetcher, url):
         assert (await fetcher.fetch(url)).body == body
 
 
 @pytest.mark.parametrize(
-    ("body", "encoding", "said"),
+    ("body", "encoding", "problem"),
     [
         (gzip.compress(bytes(200_000_000)), "gzip", "larger than 5 MiB"),
         (zlib.compress(bytes(50_000_000)), "deflate", "larger than 5 MiB"),
@@ -124,14 +124,14 @@ async def test_a_packed_answer_is_unpacked(encoding: str, pack: Callable[[bytes]
     ],
     ids=["gzip bomb", "deflate bomb", "too large", "brotli", "zstd", "packed twice", "not packed", "cut off"],
 )
-async def test_a_bomb_or_damaged_data_is_refused(body: bytes, encoding: str, said: str) -> None:
+async def test_a_decompression_bomb_or_damaged_data_is_refused(body: bytes, encoding: str, problem: str) -> None:
     async with site(answering(body, Content_Encoding=encoding)) as (fetcher, url):
-        with pytest.raises(ToolFailed, match=said):
+        with pytest.raises(ToolFailed, match=problem):
             await fetcher.fetch(url)
 
 
-async def test_an_endless_answer_is_left_at_the_limit() -> None:
-    left = asyncio.Event()
+async def test_an_endless_response_is_closed_at_the_size_limit() -> None:
+    closed = asyncio.Event()
 
     async def endless(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -140,16 +140,16 @@ async def test_an_endless_answer_is_left_at_the_limit() -> None:
             while True:
                 await response.write(bytes(1 << 20))
         except ConnectionError:
-            left.set()
+            closed.set()
         return response
 
     async with site(endless) as (fetcher, url):
         with pytest.raises(ToolFailed, match="larger than 5 MiB"):
             await fetcher.fetch(url)
-        await left.wait()
+        await closed.wait()
 
 
-async def test_a_slow_answer_ends_at_the_time_limit_for_the_whole() -> None:
+async def test_a_slow_response_ends_at_the_total_timeout() -> None:
     async def slow(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -163,19 +163,19 @@ async def test_a_slow_answer_ends_at_the_time_limit_for_the_whole() -> None:
 
 
 @pytest.mark.parametrize("location", ["/café".encode(), "/café".encode("latin-1"), b"/caf%C3%A9"])
-async def test_a_redirect_is_followed_to_an_address_that_is_not_encoded(location: bytes) -> None:
-    asked: list[bytes] = []
+async def test_a_redirect_to_an_unencoded_url_is_followed(location: bytes) -> None:
+    paths: list[bytes] = []
 
     async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append((await reader.readuntil(b"\r\n\r\n")).split()[1])
-        status = b"302 Found\r\nLocation: " + location if asked == [b"/"] else b"200 OK"
+        paths.append((await reader.readuntil(b"\r\n\r\n")).split()[1])
+        status = b"302 Found\r\nLocation: " + location if paths == [b"/"] else b"200 OK"
         writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         writer.close()
 
     async with asyncio.timeout(100), await asyncio.start_server(met, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         fetched = await Fetcher(parse_allow_list("127.0.0.1"), resolve, fetch_s=2).fetch(f"http://127.0.0.1:{port}/")
-    assert asked == [b"/", b"/caf%C3%A9"]
+    assert paths == [b"/", b"/caf%C3%A9"]
     assert fetched.status == 200
 
 
@@ -203,7 +203,7 @@ async def test_a_proxy_in_the_environment_is_not_used() -> None:
         await session.close()
 
 
-async def test_tls_asks_for_the_name_at_the_checked_address() -> None:
+async def test_tls_sends_the_host_name_to_the_checked_address() -> None:
     hello = asyncio.get_running_loop().create_future()
 
     async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -217,7 +217,7 @@ async def test_tls_asks_for_the_name_at_the_checked_address() -> None:
     assert b"site.test" in hello.result()
 
 
-async def test_a_server_that_hangs_up_or_is_not_there_is_told() -> None:
+async def test_a_disconnecting_or_unreachable_server_is_reported() -> None:
     async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")
@@ -233,12 +233,12 @@ async def test_a_server_that_hangs_up_or_is_not_there_is_told() -> None:
             await fetcher.fetch(f"http://127.0.0.1:{port}/")
 
 
-def all_below(cls: type[Exception]) -> list[type[Exception]]:
-    return [cls, *(below for child in cls.__subclasses__() for below in all_below(child))]
+def list_subclasses(cls: type[Exception]) -> list[type[Exception]]:
+    return [cls, *(below for child in cls.__subclasses__() for below in list_subclasses(child))]
 
 
-@pytest.mark.parametrize("kind", [*all_below(aiohttp.ClientError), OSError, TimeoutError, ConnectionResetError])
-def test_every_error_of_the_library_is_told_in_words(kind: type[Exception]) -> None:
+@pytest.mark.parametrize("kind", [*list_subclasses(aiohttp.ClientError), OSError, TimeoutError, ConnectionResetError])
+def test_every_error_of_the_library_is_translated(kind: type[Exception]) -> None:
     error = kind.__new__(kind)
     with pytest.raises(ToolFailed), fetch_errors(1):
         raise error

@@ -1,4 +1,4 @@
-"""Forbidden URLs against canaries: listeners on 127.0.0.1 and ::1 that count who connects. Nobody may."""
+"""Forbidden URLs against canaries: listeners on 127.0.0.1 and ::1 that count connections; there must be none."""
 
 import asyncio
 import re
@@ -59,7 +59,7 @@ async def canaries() -> AsyncGenerator[Canaries]:
             yield found
 
 
-def test_there_are_more_than_two_hundred() -> None:
+def test_the_list_has_more_than_250_forbidden_urls() -> None:
     assert len(URLS) > 250
 
 
@@ -96,7 +96,7 @@ async def test_a_name_is_resolved_once_and_rebinding_comes_too_late(canaries: Ca
 
 @pytest.fixture
 async def redirecting() -> AsyncGenerator[tuple[int, dict[str, str]]]:
-    """A site that redirects `/<status>` to where its dictionary says."""
+    """Yield the port of a site that redirects `/<status>` to the URL in its dictionary, and the dictionary."""
     to: dict[str, str] = {}
 
     async def redirect(request: web.Request) -> web.Response:
@@ -134,7 +134,7 @@ async def test_a_redirect_to_a_name_that_now_resolves_elsewhere_does_not_connect
     assert canaries.connections == 0
 
 
-async def test_the_canaries_can_be_reached_by_who_may(canaries: Canaries) -> None:
+async def test_an_allow_list_can_open_the_canaries(canaries: Canaries) -> None:
     for host in ("127.0.0.1", "[::1]") if HAS_IPV6 else ("127.0.0.1",):
         async with asyncio.timeout(100):
             with pytest.raises(ToolFailed):

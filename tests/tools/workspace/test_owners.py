@@ -1,4 +1,4 @@
-"""Whose a chat's workspace, uploads and records are; memory says it, also where it starts while it is asked."""
+"""The owner of a chat's workspace, uploads and records, as memory reports it, even if memory starts during the call."""
 
 import asyncio
 import threading
@@ -22,7 +22,7 @@ CHAT = "00000000-0000-4000-8000-000000000001"
 ADA, BOB = Identity("acme", "ada"), Identity("acme", "bob")
 
 
-def test_a_workspace_is_its_first_users(tmp_path: Path) -> None:
+def test_a_workspace_belongs_to_its_first_user(tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path)
     with acting_as(ADA):
         workspaces.open_workspace(CHAT).write_file("a.txt", b"mine")
@@ -39,7 +39,7 @@ def test_a_workspace_is_its_first_users(tmp_path: Path) -> None:
         Workspaces(tmp_path).check_owner(CHAT)
 
 
-def test_what_is_from_before_there_were_owners_is_the_default_users(tmp_path: Path) -> None:
+def test_a_workspace_without_an_owner_record_belongs_to_the_default_user(tmp_path: Path) -> None:
     (tmp_path / CHAT).mkdir()
     workspaces = Workspaces(tmp_path)
     with acting_as(ADA), pytest.raises(NotFound):
@@ -48,7 +48,7 @@ def test_what_is_from_before_there_were_owners_is_the_default_users(tmp_path: Pa
     workspaces.check_owner(CHAT)
 
 
-def test_looking_at_what_is_nobodys_claims_nothing(tmp_path: Path) -> None:
+def test_looking_up_an_unowned_workspace_does_not_claim_it(tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path)
     with acting_as(ADA):
         workspaces.check_owner(CHAT)
@@ -58,7 +58,7 @@ def test_looking_at_what_is_nobodys_claims_nothing(tmp_path: Path) -> None:
         workspaces.open_workspace(CHAT)
 
 
-def test_of_two_who_come_at_once_one_has_it(tmp_path: Path) -> None:
+def test_only_one_of_two_concurrent_users_becomes_the_owner(tmp_path: Path) -> None:
     begin, refused = threading.Barrier(8), list[Identity]()
 
     def come(who: Identity) -> None:
@@ -79,7 +79,7 @@ def test_of_two_who_come_at_once_one_has_it(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / ".owners" / CHAT).iterdir()] == ["owner"]
 
 
-def test_what_somebody_left_before_a_chat_was_there_goes_when_its_owner_is_known(tmp_path: Path) -> None:
+def test_files_planted_before_a_chat_existed_are_removed_for_its_owner(tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path)
     with acting_as(BOB):
         workspaces.open_workspace(CHAT).write_file("planted.txt", b"boo")
@@ -104,7 +104,7 @@ def serve_memory(access: str) -> GrpcService:
     return GrpcService("headrace.v1.MemoryService", memory, memory_pb2_grpc.add_MemoryServiceServicer_to_server)
 
 
-async def test_who_may_only_read_a_chat_is_not_the_first_with_files_in_it(tmp_path: Path) -> None:
+async def test_a_read_only_user_cannot_become_the_owner_of_a_chats_files(tmp_path: Path) -> None:
     settings = ServerSettings(listen=f"unix:{tmp_path}/m.sock", drain_s=0.0)
     async with (
         serving_grpc(settings, [serve_memory("read")]),
@@ -115,13 +115,13 @@ async def test_who_may_only_read_a_chat_is_not_the_first_with_files_in_it(tmp_pa
             await rights.enter_chat(CHAT)
 
 
-async def test_memory_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
+async def test_an_ownership_check_waits_for_memory_to_start(tmp_path: Path) -> None:
     served = serve_memory("own")
     address = f"unix:{tmp_path}/m.sock"
     async with asyncio.timeout(100), open_channel(address) as channel:
         with pytest.raises(grpc.aio.AioRpcError):
             await memory_pb2_grpc.MemoryServiceStub(channel).GetState(memory_pb2.GetStateRequest())
-        # The channel rests now, and a call that does not wait for it fails at once.
+        # The channel is in backoff now, so a call that does not wait for it fails at once.
         rights = ChatRights(channel, Workspaces(tmp_path / "workspaces"))
         with acting_as(ANN):
             entering = asyncio.create_task(enter(rights))

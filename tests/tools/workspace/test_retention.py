@@ -1,4 +1,4 @@
-"""Unused folders, on a real file system. Nobody can set a folder's time of change back, so `days` is set instead."""
+"""Unused folders, on a real file system. A folder's change time cannot be set back, so the tests vary `days`."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ NOW = -1.0
 """Days: what was used until now is unused."""
 
 
-def test_what_is_unused_for_long_goes_and_the_rest_stays(tmp_path: Path) -> None:
+def test_only_folders_unused_for_the_retention_time_are_removed(tmp_path: Path) -> None:
     workspaces, effects = Workspaces(tmp_path / "workspaces"), EffectRecords(tmp_path / "effects")
     workspaces.open_workspace(CHAT).write_file("outputs/deep/a", b"text")
     effects.record_start(CHAT, "key", "tool")
@@ -38,7 +38,7 @@ def test_what_is_unused_for_long_goes_and_the_rest_stays(tmp_path: Path) -> None
     assert list(effects.root.iterdir()) == []
 
 
-def test_opening_a_workspace_is_using_it_and_a_command_cannot_deny_that(tmp_path: Path) -> None:
+def test_opening_a_workspace_counts_as_use_whatever_mtime_a_command_sets(tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path)
     folder = workspaces.open_workspace(CHAT).folder
     time.sleep(0.05)
@@ -63,7 +63,7 @@ def test_nothing_outside_is_removed_or_changed(tmp_path: Path) -> None:
     assert outside.stat().st_mode & 0o777 == 0o500
 
 
-def test_read_only_folders_go_too(tmp_path: Path) -> None:
+def test_read_only_folders_are_removed_too(tmp_path: Path) -> None:
     folder = Workspaces(tmp_path).open_workspace(CHAT).folder / "skills"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep/SKILL.md").touch()
@@ -74,7 +74,7 @@ def test_read_only_folders_go_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 3000])
-def test_a_tree_of_any_depth_goes_and_what_comes_after_it_too(tmp_path: Path, depth: int) -> None:
+def test_a_tree_of_any_depth_is_removed_and_so_is_the_next_one(tmp_path: Path, depth: int) -> None:
     fd = os.open(Workspaces(tmp_path).open_workspace(CHAT).folder, os.O_RDONLY)
     for number in range(depth):  # as a command does it, in which no path is too long
         os.mkdir("a", dir_fd=fd)
@@ -90,13 +90,13 @@ def test_a_tree_of_any_depth_goes_and_what_comes_after_it_too(tmp_path: Path, de
     assert [path.name for path in tmp_path.iterdir()] == [".owners"]
 
 
-def test_a_removal_that_was_cut_short_is_finished(tmp_path: Path) -> None:
+def test_an_interrupted_removal_is_completed(tmp_path: Path) -> None:
     (tmp_path / f"{GOING}{CHAT}/outputs").mkdir(parents=True)
     assert remove_older([tmp_path], 7) == 1
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_it_begins_at_the_start_and_outlives_a_root_that_cannot_be_read(tmp_path: Path) -> None:
+async def test_removal_runs_at_startup_and_survives_an_unreadable_root(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     Workspaces(tmp_path / "workspaces").open_workspace(CHAT)
     with structlog.testing.capture_logs() as logged:
@@ -114,14 +114,14 @@ async def _read_none() -> Callable[[str], bool]:
     return lambda _: False
 
 
-def test_what_is_held_stays(tmp_path: Path) -> None:
+def test_chats_under_a_hold_are_not_removed(tmp_path: Path) -> None:
     Workspaces(tmp_path / "workspaces").open_workspace(CHAT)
     roots = [tmp_path / "workspaces", tmp_path / "workspaces" / ".owners"]
     assert remove_older(roots, NOW, lambda chat_id: chat_id == CHAT) == 0
     assert remove_older(roots, NOW) == 2
 
 
-async def test_nothing_is_removed_where_memory_does_not_say_what_is_held(tmp_path: Path) -> None:
+async def test_nothing_is_removed_while_memory_cannot_list_the_holds(tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path / "workspaces")
     workspaces.open_workspace(CHAT)
     is_asked = asyncio.Event()
@@ -139,6 +139,6 @@ async def test_nothing_is_removed_where_memory_does_not_say_what_is_held(tmp_pat
     assert (workspaces.root / CHAT).is_dir()
 
 
-def test_a_retention_of_nothing_is_refused() -> None:
+def test_a_retention_of_zero_days_is_refused() -> None:
     with pytest.raises(ValueError, match="greater than 0"):
         Config(workspace_retention_days=0)

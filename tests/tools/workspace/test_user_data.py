@@ -1,4 +1,4 @@
-"""What the tools service keeps of people: given as pieces of an archive, and deleted."""
+"""The user data that the tools service stores: exported as pieces of an archive, and deleted."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def mark(who: Identity) -> str:
     return f"mark-{who.tenant}-{who.user}"
 
 
-def furnish(root: Path) -> tuple[ChatFolders, TokenStore]:
+def make_folders(root: Path) -> tuple[ChatFolders, TokenStore]:
     folders = ChatFolders(Workspaces(root / "workspaces"), EffectRecords(root / "effects"))
     tokens = TokenStore(root / "tokens", "a key that nobody can guess, of 32 characters")
     for who, chat_id in CHATS.items():
@@ -52,8 +52,8 @@ def read_files(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def of_others(files: dict[str, bytes], *gone: Identity) -> dict[str, bytes]:
-    chats = [CHATS[who] for who in gone]
+def select_others(files: dict[str, bytes], *excluded: Identity) -> dict[str, bytes]:
+    chats = [CHATS[who] for who in excluded]
     return {
         name: data for name, data in files.items() if not any(chat in name for chat in chats) and "tokens" not in name
     }
@@ -62,15 +62,15 @@ def of_others(files: dict[str, bytes], *gone: Identity) -> dict[str, bytes]:
 async def erase(folders: ChatFolders, tokens: TokenStore, **wanted: object) -> dict[str, int]:
     request = tools_pb2.EraseOwnedDataRequest(**wanted)  # pyright: ignore[reportArgumentType] - fields of its own
 
-    async def forget(tenant: str, user: str, kept: Collection[str]) -> int:
-        return len(tokens.delete_all_of(tenant, user, kept))
+    async def forget(tenant: str, user: str, kept_servers: Collection[str]) -> int:
+        return len(tokens.delete_all_of(tenant, user, kept_servers))
 
     erased = (await erase_user_data(folders, InterpreterPool(1), forget, request)).erased
     return {item.name: item.count for item in erased}
 
 
-async def test_files_and_records_are_read_whole_and_no_token_is(tmp_path: Path) -> None:
-    folders, _ = furnish(tmp_path)
+async def test_an_export_has_all_files_and_records_but_no_tokens(tmp_path: Path) -> None:
+    folders, _ = make_folders(tmp_path)
     entries: dict[str, bytearray] = {}
     name = ""
     async for piece in read_user_data(folders, ADA, ["crm"]):
@@ -89,8 +89,8 @@ async def test_files_and_records_are_read_whole_and_no_token_is(tmp_path: Path) 
     assert b"issuer" not in everything
 
 
-async def test_a_file_whose_name_is_no_text_is_read_too(tmp_path: Path) -> None:
-    folders, _ = furnish(tmp_path)
+async def test_an_export_includes_files_whose_name_is_not_utf_8(tmp_path: Path) -> None:
+    folders, _ = make_folders(tmp_path)
     outputs = folders.workspaces.root / CHATS[ADA] / "outputs"
     for name in (b"a\xff", b"a\xfe", "ü\n".encode()):
         (outputs / os.fsdecode(name)).write_bytes(name)
@@ -99,16 +99,16 @@ async def test_a_file_whose_name_is_no_text_is_read_too(tmp_path: Path) -> None:
     assert found == {"a\\xff", "a\\xfe", "ü\n", "note.txt", "empty.txt"}
 
 
-async def test_a_users_folders_go_and_everybody_elses_are_as_they_were(tmp_path: Path) -> None:
-    folders, tokens = furnish(tmp_path)
-    before = of_others(read_files(tmp_path), ADA)
+async def test_erasing_a_user_leaves_everybody_elses_folders_unchanged(tmp_path: Path) -> None:
+    folders, tokens = make_folders(tmp_path)
+    before = select_others(read_files(tmp_path), ADA)
     assert await erase(folders, tokens, tenant="acme", user="ada") == {
         "authorizations": 1,
         "call_records": 2,
         "workspaces": 1,
     }
     after = read_files(tmp_path)
-    assert of_others(after, ADA) == before == {name: data for name, data in after.items() if "tokens" not in name}
+    assert select_others(after, ADA) == before == {name: data for name, data in after.items() if "tokens" not in name}
     assert not [name for name, data in after.items() if mark(ADA).encode() in data and mark(FOREIGN) not in str(data)]
     assert tokens.find_token("crm", ADA) is None
     assert tokens.find_token("crm", BOB) is not None
@@ -116,8 +116,8 @@ async def test_a_users_folders_go_and_everybody_elses_are_as_they_were(tmp_path:
     assert await erase(folders, tokens, tenant="acme", user="ada") == {}
 
 
-async def test_a_tenants_folders_go_but_for_what_is_held(tmp_path: Path) -> None:
-    folders, tokens = furnish(tmp_path)
+async def test_erasing_a_tenant_keeps_what_is_under_a_hold(tmp_path: Path) -> None:
+    folders, tokens = make_folders(tmp_path)
     assert (await erase(folders, tokens, tenant="acme", held_users=["bob"]))["workspaces"] == 1
     assert tokens.find_token("crm", BOB) is not None
     assert await erase(folders, tokens, tenant="acme", held_chat_ids=[CHATS[BOB]]) == {"authorizations": 1}
@@ -125,23 +125,23 @@ async def test_a_tenants_folders_go_but_for_what_is_held(tmp_path: Path) -> None
     assert {chat_id for chat_id, _ in folders.list_user_folders()} == {CHATS[FOREIGN]}
 
 
-async def test_records_of_a_participants_calls_go_and_the_chats_others_stay(tmp_path: Path) -> None:
-    folders, tokens = furnish(tmp_path)
+async def test_erasing_a_participant_deletes_only_their_call_records(tmp_path: Path) -> None:
+    folders, tokens = make_folders(tmp_path)
     other = "00000000-0000-4000-8000-0000000000f2"
     folders.effects.record_start(CHATS[BOB], f"{other}/call", "write_file")
-    before = of_others(read_files(tmp_path), BOB)
+    before = select_others(read_files(tmp_path), BOB)
     redacted = [data_pb2.ChatRuns(chat_id=CHATS[BOB], run_ids=[RUN])]
     assert (await erase(folders, tokens, tenant="acme", user="cleo", redacted=redacted)) == {"call_records": 2}
     assert folders.effects.find_record(CHATS[BOB], f"{other}/call") is not None
     assert folders.effects.find_record(CHATS[BOB], f"{RUN}/bob0") is None
-    assert of_others(read_files(tmp_path), BOB) == before
+    assert select_others(read_files(tmp_path), BOB) == before
     assert (folders.workspaces.root / CHATS[BOB]).is_dir()
 
 
-@pytest.mark.parametrize("left", ["workspaces", "effects"])
-async def test_what_a_cut_removal_has_left_goes_too(tmp_path: Path, left: str) -> None:
-    folders, tokens = furnish(tmp_path)
-    cut = tmp_path / left / f"{GOING}{CHATS[ADA]}-cut"
+@pytest.mark.parametrize("folder_name", ["workspaces", "effects"])
+async def test_an_erasure_deletes_the_rest_of_an_interrupted_removal(tmp_path: Path, folder_name: str) -> None:
+    folders, tokens = make_folders(tmp_path)
+    cut = tmp_path / folder_name / f"{GOING}{CHATS[ADA]}-cut"
     cut.mkdir()
     (cut / "note.txt").write_text(mark(ADA))
     await erase(folders, tokens, tenant="acme", user="ada")

@@ -1,4 +1,4 @@
-"""Workspaces on a real file system, with paths that try to leave."""
+"""Workspaces on a real file system, with paths that try to leave them."""
 
 import asyncio
 import os
@@ -55,7 +55,7 @@ def test_links_within_the_workspace_work(workspace: Workspace) -> None:
         assert os.read(fd, 10) == b"text"
 
 
-def test_writing_makes_folders_and_leaves_no_temporary_file(workspace: Workspace) -> None:
+def test_writing_creates_folders_and_leaves_no_temporary_file(workspace: Workspace) -> None:
     workspace.write_file("outputs/a/../b/./c.txt", b"one")
     workspace.write_file("outputs/b/c.txt", b"two")
     assert [path.name for path in (workspace.folder / "outputs/b").iterdir()] == ["c.txt"]
@@ -68,13 +68,13 @@ def test_a_path_that_names_no_file_is_refused(workspace: Workspace, path: str) -
         workspace.write_file(path, b"")
 
 
-def test_writing_onto_a_folder_leaves_it_and_no_temporary_file(workspace: Workspace) -> None:
+def test_writing_onto_a_folder_fails_and_leaves_no_temporary_file(workspace: Workspace) -> None:
     with pytest.raises(IsADirectoryError):
         workspace.write_file("outputs", b"")
     assert not [path for path in workspace.folder.iterdir() if path.name.endswith(".tmp")]
 
 
-def test_files_are_listed_in_order_and_links_left_out(workspace: Workspace) -> None:
+def test_files_are_listed_in_order_without_links(workspace: Workspace) -> None:
     workspace.write_file("outputs/b", b"12")
     workspace.write_file("outputs/a/z", b"1")
     listed = workspace.list_files("", 100)
@@ -96,7 +96,7 @@ def test_a_chat_id_that_is_no_uuid_is_refused(tmp_path: Path, chat_id: str) -> N
     assert not list(tmp_path.iterdir())
 
 
-def test_folders_that_lie_too_deep_do_not_stop_a_walk(workspace: Workspace) -> None:
+def test_too_deep_folders_do_not_stop_a_walk(workspace: Workspace) -> None:
     workspace.write_file("outputs/a", b"1")
     fd = os.open(workspace.folder, os.O_RDONLY)
     for _ in range(80):
@@ -111,7 +111,7 @@ def test_folders_that_lie_too_deep_do_not_stop_a_walk(workspace: Workspace) -> N
 
 
 @pytest.mark.parametrize("bytes_max", [0, 4095, 4096 * 2 - 1])
-def test_a_full_workspace_takes_no_more(tmp_path: Path, bytes_max: int) -> None:
+def test_a_full_workspace_refuses_writes(tmp_path: Path, bytes_max: int) -> None:
     found = Workspaces(tmp_path, bytes_max).open_workspace(CHAT)
     (found.folder / "outputs/a").write_bytes(b"x" * 100)
     with pytest.raises(WorkspaceFull, match="delete files"):
@@ -119,32 +119,32 @@ def test_a_full_workspace_takes_no_more(tmp_path: Path, bytes_max: int) -> None:
     assert os.listdir(found.folder / "outputs") == ["a"]
 
 
-async def test_a_cancelled_caller_waits_for_the_work_however_often_it_is_cancelled() -> None:
-    may_end, ended = threading.Event(), list[str]()
+async def test_a_repeatedly_cancelled_caller_still_waits_for_the_work() -> None:
+    may_end, order = threading.Event(), list[str]()
 
     def work() -> None:
         may_end.wait(5)
-        ended.append("work")
+        order.append("work")
 
     async def caller() -> None:
         try:
             await run_to_end(work)
         finally:
-            ended.append("caller")
+            order.append("caller")
 
     async with asyncio.timeout(100):
         task = asyncio.create_task(caller())
         for _ in range(3):
             await asyncio.sleep(0.01)
             task.cancel()
-        assert not ended
+        assert not order
         may_end.set()
         with pytest.raises(asyncio.CancelledError):
             await task
-    assert ended == ["work", "caller"]
+    assert order == ["work", "caller"]
 
 
-async def test_a_result_and_an_error_come_out_as_they_are() -> None:
+async def test_a_result_and_an_error_are_passed_through_unchanged() -> None:
     assert await run_to_end(lambda: 5) == 5
     with pytest.raises(ZeroDivisionError):
         await run_to_end(lambda: 1 // 0)

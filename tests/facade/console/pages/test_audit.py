@@ -1,4 +1,4 @@
-"""The page of the audit log: who has done what, and whether the log is as it was written."""
+"""The audit log page: who did what, and whether the log is unchanged."""
 
 import re
 
@@ -10,7 +10,7 @@ from tests.support.console.page import Opening
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_a_deed_is_shown_and_the_log_verified(opening: Opening) -> None:
+async def test_the_page_shows_an_action_and_verifies_the_log(opening: Opening) -> None:
     async with opening(place="#page=keys", bypass_csp=True) as console:
         page = console.page
         await page.get_by_role("button", name="New key").click()

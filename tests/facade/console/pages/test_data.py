@@ -1,4 +1,4 @@
-"""The page of people's data: an archive saved, an erasure with its receipt, holds."""
+"""The user data page: saving an archive, an erasure with its receipt, holds."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ async def read(download: Download, folder: Path) -> bytes:
 
 
 async def fill(page: Page, title: str, **values: str) -> Locator:
-    """Open the form and fill its fields in; return it."""
+    """Open the form, fill its fields in and return it."""
     await page.get_by_role("button", name=title).click()
     form = page.get_by_role("dialog", name=title)
     for label, value in values.items():
@@ -65,7 +65,7 @@ async def test_a_user_is_erased_and_the_receipt_is_shown(opening: Opening, tmp_p
 
 
 @pytest.mark.nightly
-async def test_what_is_held_is_not_erased_until_it_is_released(opening: Opening) -> None:
+async def test_data_under_a_hold_is_erased_only_after_the_release(opening: Opening) -> None:
     async with opening(place="#page=data") as console:
         page, data = console.page, console.suite.script.data
         form = await fill(page, "Place hold", user="ada", reason="matter 12")

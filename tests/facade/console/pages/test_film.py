@@ -1,4 +1,4 @@
-"""A cassette as a film: opened from a file, played by its times, moved with the keyboard; nothing leaves the page."""
+"""The cassette player: it opens a file, plays it by its timestamps, seeks by keyboard, and sends nothing."""
 
 import json
 import re
@@ -16,14 +16,14 @@ TOOL = CASSETTES / "tool.cassette"
 
 
 async def open_film(console: Console, file: Path) -> Locator:
-    """The page's main part, with the film at its beginning."""
+    """Return the page's main region with the cassette at its beginning."""
     await console.go("Recordings")
     main = console.page.get_by_role("main")
     await main.get_by_label("Cassette").set_input_files(file)
     return main
 
 
-async def test_a_cassette_is_played_and_moved_by_keyboard_and_nothing_is_sent(opening: Opening) -> None:
+async def test_a_cassette_plays_and_seeks_by_keyboard_and_sends_nothing(opening: Opening) -> None:
     # axe is injected, which the page's own policy would rightly refuse.
     async with opening(bypass_csp=True) as console:
         main = await open_film(console, TOOL)
@@ -53,7 +53,7 @@ async def test_a_cassette_is_played_and_moved_by_keyboard_and_nothing_is_sent(op
 
 
 @pytest.mark.nightly
-async def test_without_motion_whole_texts_come_at_once(opening: Opening, tmp_path: Path) -> None:
+async def test_reduced_motion_shows_whole_texts_at_once(opening: Opening, tmp_path: Path) -> None:
     event = {"runId": "r", "timestamp": 1, "contentId": "r_c_1"}
     events = [
         (0, {"type": "run.start", "chatId": "c", "agentKey": "helper"}),
@@ -76,7 +76,7 @@ async def test_without_motion_whole_texts_come_at_once(opening: Opening, tmp_pat
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("hello", "Line 1: not a JSON object."),
         ('{"a": 1}', "Line 1: not a cassette."),
@@ -85,12 +85,12 @@ async def test_without_motion_whole_texts_come_at_once(opening: Opening, tmp_pat
         ('{"cassette": 1}\n\n{"query": {}}', "The cassette has no events."),
     ],
 )
-async def test_what_is_no_cassette_is_refused_with_its_line(
-    opening: Opening, tmp_path: Path, text: str, said: str
+async def test_an_invalid_cassette_is_refused_with_its_line(
+    opening: Opening, tmp_path: Path, text: str, problem: str
 ) -> None:
     file = tmp_path / "wrong.cassette"
     file.write_text(text)
     async with opening() as console:
         main = await open_film(console, file)
-        await expect(main.get_by_role("alert")).to_have_text(said)
+        await expect(main.get_by_role("alert")).to_have_text(problem)
         await expect(main.get_by_role("slider")).to_be_hidden()

@@ -1,4 +1,4 @@
-"""The inbox: what waits for a person is listed, filtered, shown with its arguments, and answered."""
+"""The inbox lists, filters, shows and answers the gates that wait for a person."""
 
 import json
 import re
@@ -30,11 +30,11 @@ NOTIFICATIONS = """
 """A browser that allows notifications when asked, and whose window is behind another one."""
 
 
-def address(gate_id: str) -> str:
+def make_address(gate_id: str) -> str:
     return f"#page=inbox&run={RUN}&gate={gate_id}"
 
 
-def answers_of(script: Orchestrator) -> list[tuple[str, Any]]:
+def list_answers(script: Orchestrator) -> list[tuple[str, Any]]:
     return [
         (request.gate_id, json.loads(request.payload))
         for request in script.requests
@@ -42,46 +42,46 @@ def answers_of(script: Orchestrator) -> list[tuple[str, Any]]:
     ]
 
 
-def links_of(page: Page) -> Any:
+def find_links(page: Page) -> Any:
     return page.get_by_role("list", name="Gates").get_by_role("link")
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
-async def test_what_waits_is_listed_and_approved(opening: Opening, scheme: str) -> None:
+async def test_open_gates_are_listed_and_approved(opening: Opening, scheme: str) -> None:
     script = Orchestrator(gates=make_gates())
     async with opening(script=script, place="#page=inbox", color_scheme=scheme, bypass_csp=True) as console:
-        page, links = console.page, links_of(console.page)
+        page, links = console.page, find_links(console.page)
         await expect(links).to_have_count(4)
         await expect(page).to_have_title("(4) Inbox – Headrace")
         await expect(links.nth(1)).to_have_text(
             re.compile("Approval: wipe.*low risk.*writer · ada · waiting 7 minutes")
         )
         await links.first.click()
-        shown = page.get_by_role("region", name="Selected gate")
-        await expect(shown.get_by_role("heading", name="Approval: pay")).to_be_focused()
-        await expect(shown.locator("pre")).to_contain_text('"to": "<b>Bob</b>",\n  "amount": 12345678901234567890')
-        await expect(shown.get_by_role("link", name="Open")).to_have_attribute("href", f"#chat={CHAT}")
+        selected = page.get_by_role("region", name="Selected gate")
+        await expect(selected.get_by_role("heading", name="Approval: pay")).to_be_focused()
+        await expect(selected.locator("pre")).to_contain_text('"to": "<b>Bob</b>",\n  "amount": 12345678901234567890')
+        await expect(selected.get_by_role("link", name="Open")).to_have_attribute("href", f"#chat={CHAT}")
         await console.check_accessibility()
-        await shown.get_by_label("Note for the model").fill("go on")
-        await shown.get_by_role("button", name="Approve").click()
-        await expect(shown).to_contain_text("Approved by default (identity unproven)")
-        await expect(shown.locator(".outcome")).to_contain_text(re.compile("Approved by .*: go on"))
+        await selected.get_by_label("Note for the model").fill("go on")
+        await selected.get_by_role("button", name="Approve").click()
+        await expect(selected).to_contain_text("Approved by default (identity unproven)")
+        await expect(selected.locator(".outcome")).to_contain_text(re.compile("Approved by .*: go on"))
         await expect(links).to_have_count(3)
         await expect(page).to_have_title("(3) Inbox – Headrace")
-        assert answers_of(script) == [("approval_1", {"decision": "approve", "note": "go on"})]
+        assert list_answers(script) == [("approval_1", {"decision": "approve", "note": "go on"})]
 
 
 @pytest.mark.nightly
 async def test_arguments_are_edited_and_calls_rejected(opening: Opening) -> None:
     script = Orchestrator(gates=make_gates())
-    async with opening(script=script, place=address("approval_1")) as console:
+    async with opening(script=script, place=make_address("approval_1")) as console:
         page = console.page
         await page.get_by_role("button", name="Edit…").click()
         await page.get_by_label("Arguments to run with").fill('{"to": "Eve"}')
         await page.get_by_role("button", name="Approve as edited").click()
         await expect(page.get_by_role("main")).to_contain_text("Approved with other arguments by default")
         await expect(page.get_by_role("group", name="Answer")).to_have_text('{\n  "to": "Eve"\n}')
-        await links_of(page).first.click()
+        await find_links(page).first.click()
         await expect(page.get_by_role("heading", name="Approval: wipe")).to_be_visible()
         await expect(page.get_by_text("Can be answered by role:boss, except the requester")).to_be_visible()
         await expect(page.get_by_role("link", name="Open")).to_have_count(0)
@@ -91,37 +91,37 @@ async def test_arguments_are_edited_and_calls_rejected(opening: Opening) -> None
         script.refused_gate = None
         await page.get_by_role("button", name="Reject").click()
         await expect(page.get_by_role("main")).to_contain_text("Rejected by default")
-        assert answers_of(script) == [
+        assert list_answers(script) == [
             ("approval_1", {"decision": "edit", "arguments": {"to": "Eve"}}),
             ("approval_2", {"decision": "reject"}),
         ]
 
 
 @pytest.mark.nightly
-async def test_what_a_vote_has_changed_is_shown_and_approved(opening: Opening) -> None:
+async def test_arguments_edited_by_a_vote_are_shown_and_approved(opening: Opening) -> None:
     votes = [
         agent_pb2.GateStep(gate_id="approval_1", step="vote", by="ada", decision="edit", arguments='{"to": "Eve"}'),
         agent_pb2.GateStep(gate_id="approval_1", step="vote", by="bob", decision="approve"),
     ]
     script = Orchestrator(gates=[gate("approval_1", arguments='{"to": "Eve"}', steps=votes)])
-    async with opening(script=script, place=address("approval_1")) as console:
+    async with opening(script=script, place=make_address("approval_1")) as console:
         approval = console.page.get_by_role("region", name="Approval")
         await expect(approval.locator("pre")).to_have_text('{\n  "to": "Eve"\n}')
         await approval.get_by_role("button", name="Approve", exact=True).click()
         await expect(console.page.get_by_role("main")).to_contain_text("Approved with other arguments by default")
-        assert answers_of(script) == [("approval_1", {"decision": "edit", "arguments": {"to": "Eve"}})]
+        assert list_answers(script) == [("approval_1", {"decision": "edit", "arguments": {"to": "Eve"}})]
 
 
 async def test_questions_and_forms_are_answered_by_their_views(opening: Opening) -> None:
     script = Orchestrator(gates=make_gates())
-    async with opening(script=script, place=address("q_1")) as console:
+    async with opening(script=script, place=make_address("q_1")) as console:
         page = console.page
         await page.get_by_role("button", name="blue").click()
         await expect(page.get_by_label("Which <i>one</i>?")).to_have_value("blue")
         await page.get_by_role("button", name="Submit").click()
         await expect(page.get_by_role("main")).to_contain_text("Answered by default")
         await expect(page.get_by_role("group", name="Answer")).to_contain_text("blue")
-        await links_of(page).filter(has_text="order").click()
+        await find_links(page).filter(has_text="order").click()
         await page.get_by_label("count").fill("2")
         await page.get_by_role("button", name="Submit").click()  # which lacks a required field
         await page.get_by_label("size").select_option("large")
@@ -130,19 +130,19 @@ async def test_questions_and_forms_are_answered_by_their_views(opening: Opening)
         await expect(page.get_by_role("main")).to_contain_text("Answered by default")
         await expect(page.get_by_role("group", name="Answer")).to_contain_text('"size": "large"')
         form = {"size": "large", "count": 2, "gift": True}
-        assert answers_of(script) == [("q_1", {"answer": "blue"}), ("f_1", form)]
+        assert list_answers(script) == [("q_1", {"answer": "blue"}), ("f_1", form)]
 
 
-async def test_a_credential_is_supplied_by_a_field_that_shows_nothing(opening: Opening) -> None:
+async def test_a_credential_is_supplied_in_a_password_field(opening: Opening) -> None:
     need = common_pb2.CredentialNeed(
         name="github", description="A token.", obtain="https://github.com/t", problem="missing"
     )
-    asked = [
+    gates = [
         gate(f"credential_{n}", kind="credential", tool_name="issues", risk=None, reason="github is missing", need=need)
         for n in (1, 2)
     ]
-    script = Orchestrator(gates=asked)
-    async with opening(script=script, place=address("credential_1"), bypass_csp=True) as console:
+    script = Orchestrator(gates=gates)
+    async with opening(script=script, place=make_address("credential_1"), bypass_csp=True) as console:
         page = console.page
         field = page.get_by_label("Credential github")
         await expect(field).to_have_attribute("type", "password")
@@ -153,49 +153,49 @@ async def test_a_credential_is_supplied_by_a_field_that_shows_nothing(opening: O
         await field.fill(" hunter2-of-ada ")
         await page.get_by_role("button", name="Submit").click()
         await expect(page.get_by_role("main")).to_contain_text("Supplied by default")
-        await links_of(page).click()
+        await find_links(page).click()
         await page.get_by_role("button", name="Continue without it").click()
         await expect(page.get_by_role("main")).to_contain_text("Rejected by default")
         supplied = {"decision": "supply", "secret": "hunter2-of-ada"}
-        assert answers_of(script) == [("credential_1", supplied), ("credential_2", {"decision": "reject"})]
+        assert list_answers(script) == [("credential_1", supplied), ("credential_2", {"decision": "reject"})]
 
 
 @pytest.mark.nightly
-async def test_what_a_tools_server_asks_is_a_form_or_an_address(opening: Opening) -> None:
+async def test_an_elicitation_is_shown_as_a_form_or_a_link(opening: Opening) -> None:
     schema = '{"type": "object", "properties": {"seats": {"type": "integer"}}, "required": ["seats"]}'
     asks = [
         common_pb2.InputNeed(name="1", server="tables", message="How many?", schema=schema),
         common_pb2.InputNeed(name="2", server="tables", message="Pay", url="https://pay.example/7"),
         common_pb2.InputNeed(name="3", server="tables", message="Now?", url="https://pay.example/8"),
     ]
-    asked = [
+    gates = [
         gate(f"input_{ask.name}", kind="form", tool_name="book", risk=None, reason=ask.message, ask=ask) for ask in asks
     ]
-    script = Orchestrator(gates=asked)
-    async with opening(script=script, place=address("input_1"), bypass_csp=True) as console:
+    script = Orchestrator(gates=gates)
+    async with opening(script=script, place=make_address("input_1"), bypass_csp=True) as console:
         page, main = console.page, console.page.get_by_role("main")
         await expect(main).to_contain_text("The server tables asks: How many?")
         await console.check_accessibility()
         await page.get_by_label("seats").fill("4")
         await page.get_by_role("button", name="Submit").click()
         await expect(main).to_contain_text("Answered by default")
-        await links_of(page).first.click()
+        await find_links(page).first.click()
         link = page.get_by_role("link", name="https://pay.example/7")
         await expect(link).to_have_attribute("rel", "noopener noreferrer")
         await page.get_by_role("button", name="Done").click()
         await expect(main).to_contain_text("Answered by default")
-        await links_of(page).first.click()
+        await find_links(page).first.click()
         await page.get_by_role("button", name="Decline").click()
         await expect(main).to_contain_text("Answered by default")
         expected = [("input_1", {"seats": 4}), ("input_2", {"done": True}), ("input_3", {"cancelled": True})]
-        assert answers_of(script) == expected
+        assert list_answers(script) == expected
 
 
 @pytest.mark.nightly
-async def test_filters_are_kept_in_the_address(opening: Opening) -> None:
+async def test_filters_are_kept_in_the_url(opening: Opening) -> None:
     script = Orchestrator(gates=make_gates())
     async with opening(script=script, place="#page=inbox") as console:
-        page, links = console.page, links_of(console.page)
+        page, links = console.page, find_links(console.page)
         await page.get_by_role("combobox", name="Kind").select_option("approval")
         await expect(links).to_have_count(2)
         await page.get_by_role("combobox", name="Agent").select_option("writer")
@@ -210,7 +210,7 @@ async def test_filters_are_kept_in_the_address(opening: Opening) -> None:
         await expect(page.get_by_role("combobox", name="Agent")).to_have_value("writer")
         await page.get_by_role("combobox", name="Which").select_option("own")
         await expect(links).to_have_count(0)
-        assert watched_last(script) == ("own", "approval", "writer", "low")
+        assert get_last_watch(script) == ("own", "approval", "writer", "low")
         await page.get_by_role("combobox", name="Which").select_option("")
         await expect(links).to_have_count(1)
         await page.get_by_role("combobox", name="Waiting").select_option("5")
@@ -220,16 +220,16 @@ async def test_filters_are_kept_in_the_address(opening: Opening) -> None:
         await expect(links).to_have_count(0)
 
 
-def watched_last(script: Orchestrator) -> tuple[Any, ...]:
-    last = [one for one in script.requests if isinstance(one, gates_pb2.WatchGatesRequest)][-1]
+def get_last_watch(script: Orchestrator) -> tuple[Any, ...]:
+    last = [request for request in script.requests if isinstance(request, gates_pb2.WatchGatesRequest)][-1]
     return last.scope, last.kind, last.agent_key, last.risk
 
 
 @pytest.mark.nightly
-async def test_the_keyboard_goes_through_the_list(opening: Opening) -> None:
+async def test_keys_move_through_the_list(opening: Opening) -> None:
     script = Orchestrator(gates=make_gates())
     async with opening(script=script, place="#page=inbox") as console:
-        page, links = console.page, links_of(console.page)
+        page, links = console.page, find_links(console.page)
         await expect(links).to_have_count(4)
         for key, index in (("j", 0), ("ArrowDown", 1), ("j", 2), ("k", 1), ("ArrowUp", 0), ("k", 0)):
             await page.keyboard.press(key)
@@ -248,15 +248,15 @@ async def test_the_keyboard_goes_through_the_list(opening: Opening) -> None:
 
 
 @pytest.mark.nightly
-async def test_what_somebody_else_answers_meanwhile_is_told(opening: Opening) -> None:
+async def test_an_answer_by_somebody_else_appears_in_the_open_gate(opening: Opening) -> None:
     script = Orchestrator(gates=make_gates())
-    async with opening(script=script, place=address("approval_1")) as console:
+    async with opening(script=script, place=make_address("approval_1")) as console:
         page = console.page
         await expect(page.get_by_role("button", name="Approve")).to_be_visible()
-        await expect(links_of(page)).to_have_count(4)
+        await expect(find_links(page)).to_have_count(4)
         await page.get_by_label("Note for the model").fill("half a no")
         script.gates.append(gate("approval_3", tool_name="later"))
-        await expect(links_of(page)).to_have_count(5)
+        await expect(find_links(page)).to_have_count(5)
         await expect(page.get_by_label("Note for the model")).to_have_value("half a no")
         first = script.find_gate("approval_1")
         first.state, first.answered_by, first.credential = "answered", "bob", "api_key:1234"
@@ -266,35 +266,35 @@ async def test_what_somebody_else_answers_meanwhile_is_told(opening: Opening) ->
 
 
 @pytest.mark.nightly
-async def test_a_gate_that_is_not_there_says_so(opening: Opening) -> None:
-    async with opening(place=address("approval_9")) as console:
+async def test_a_missing_gate_shows_an_error(opening: Opening) -> None:
+    async with opening(place=make_address("approval_9")) as console:
         await expect(console.page.get_by_role("alert")).to_have_text("there is no gate 'approval_9'")
 
 
 @pytest.mark.nightly
-async def test_chats_that_wait_are_marked_and_counted_in_the_title(opening: Opening) -> None:
+async def test_waiting_chats_are_marked_and_counted_in_the_title(opening: Opening) -> None:
     script = Orchestrator(gates=make_gates())
     async with opening(script=script) as console:
         mark = console.page.locator("#chats li").get_by_text("waits for an answer")
         await expect(mark).to_be_visible()
         await expect(console.page).to_have_title("(4) Headrace")
         await expect(console.page.get_by_role("link", name="Inbox 4")).to_be_visible()
-        for one in script.gates:
-            one.state = "answered"
+        for open_gate in script.gates:
+            open_gate.state = "answered"
         await console.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
         await expect(console.page).to_have_title("Headrace")
         await expect(mark).to_be_hidden()
 
 
 @pytest.mark.nightly
-async def test_who_allows_it_is_notified_of_what_opens_later(opening: Opening) -> None:
+async def test_a_user_who_allows_notifications_is_notified_of_new_gates(opening: Opening) -> None:
     script = Orchestrator(gates=make_gates()[:1])
     async with opening(script=script) as console:
         page = console.page
         await page.add_init_script(NOTIFICATIONS)
         await page.reload()
         await page.get_by_role("link", name="Inbox").click()
-        await expect(links_of(page)).to_have_count(1)
+        await expect(find_links(page)).to_have_count(1)
         assert await page.evaluate("Notification.permission") == "default", "nobody asks without a click"
         await page.get_by_role("button", name="Notify me").click()
         await expect(page.get_by_text("Notifications are on")).to_be_visible()
@@ -309,21 +309,21 @@ async def test_who_allows_it_is_notified_of_what_opens_later(opening: Opening) -
 
 
 @pytest.mark.nightly
-async def test_on_a_telephone_list_and_gate_take_turns(opening: Opening) -> None:
+async def test_on_a_phone_the_list_and_the_gate_alternate(opening: Opening) -> None:
     script = Orchestrator(gates=make_gates())
     async with opening(script=script, place="#page=inbox", viewport={"width": 390, "height": 844}) as console:
         page = console.page
-        await links_of(page).first.click()
+        await find_links(page).first.click()
         await expect(page.get_by_role("button", name="Approve")).to_be_visible()
-        await expect(links_of(page)).to_have_count(0)
+        await expect(find_links(page)).to_have_count(0)
         assert not await page.evaluate("document.documentElement.scrollWidth > innerWidth")
         await page.get_by_role("button", name="Back to the list").click()
-        await expect(links_of(page)).to_have_count(4)
-        await expect(links_of(page).first).to_be_focused()
+        await expect(find_links(page)).to_have_count(4)
+        await expect(find_links(page).first).to_be_focused()
 
 
 @pytest.mark.nightly
-async def test_a_call_is_approved_for_later_ones_which_are_listed_and_revoked(opening: Opening) -> None:
+async def test_an_approval_creates_a_grant_and_grants_are_listed_and_revoked(opening: Opening) -> None:
     lasting: dict[str, Any] = {"expires_at": now_ms() + 3_600_000}
     grant: dict[str, Any] = {"chat_id": CHAT, "tool_name": "pay", "grounds": ["the <i>tool's</i> definition"]}
     grants = [
@@ -331,9 +331,9 @@ async def test_a_call_is_approved_for_later_ones_which_are_listed_and_revoked(op
         gates_pb2.Grant(grant_id="g_2", scope="run", made_by=["bob"], requester="bob", **grant),
     ]
     script = Orchestrator(gates=[gate("approval_1", is_grantable=True), gate("approval_2")], grants=grants)
-    async with opening(script=script, place=address("approval_1"), bypass_csp=True) as console:
+    async with opening(script=script, place=make_address("approval_1"), bypass_csp=True) as console:
         page = console.page
-        shown, ahead = (page.get_by_role("region", name=name) for name in ("Selected gate", "Approved in advance"))
+        selected, ahead = (page.get_by_role("region", name=name) for name in ("Selected gate", "Approved in advance"))
         await expect(ahead.locator("tbody tr")).to_have_count(2)
         await expect(ahead.locator("tbody tr").last).to_contain_text("pay, for a run of bob")
         await expect(ahead.locator("tbody tr").first).to_contain_text("the <i>tool's</i> definition · by bob, ada")
@@ -341,18 +341,18 @@ async def test_a_call_is_approved_for_later_ones_which_are_listed_and_revoked(op
         await ahead.get_by_role("button", name="Revoke: pay").first.click()
         await expect(ahead.locator("tbody tr")).to_have_count(1)
         await expect(page.get_by_role("heading", name="Inbox")).to_be_focused()
-        await shown.get_by_role("button", name="For this chat").click()
-        await expect(shown).to_contain_text("Approved by default")
-        await links_of(page).first.click()
-        await expect(shown.get_by_role("button", name="Approve")).to_be_visible()
-        await expect(shown.get_by_role("button", name="For this run")).to_have_count(0)
-    assert answers_of(script) == [("approval_1", {"decision": "approve", "grant": "chat"})]
+        await selected.get_by_role("button", name="For this chat").click()
+        await expect(selected).to_contain_text("Approved by default")
+        await find_links(page).first.click()
+        await expect(selected.get_by_role("button", name="Approve")).to_be_visible()
+        await expect(selected.get_by_role("button", name="For this run")).to_have_count(0)
+    assert list_answers(script) == [("approval_1", {"decision": "approve", "grant": "chat"})]
     [revoked] = [request for request in script.requests if isinstance(request, gates_pb2.RevokeGrantRequest)]
     assert (revoked.chat_id, revoked.grant_id) == (CHAT, "g_1")
 
 
 @pytest.mark.nightly
-async def test_authorized_servers_are_listed_and_taken_back(opening: Opening) -> None:
+async def test_authorized_servers_are_listed_and_revoked(opening: Opening) -> None:
     async with opening(bypass_csp=True) as console:
         page, tools = console.page, console.suite.tools
         tools.authorizations = [make_authorization("mail"), make_authorization("<i>notes</i>", in_use=False)]
@@ -365,7 +365,7 @@ async def test_authorized_servers_are_listed_and_taken_back(opening: Opening) ->
         await servers.get_by_role("button", name="Revoke: mail").click()
         await expect(servers.locator("tbody tr")).to_have_count(1)
         await expect(page.get_by_role("heading", name="Inbox")).to_be_focused()
-        assert [one.server for one in tools.authorizations] == ["<i>notes</i>"]
+        assert [authorization.server for authorization in tools.authorizations] == ["<i>notes</i>"]
         tools.authorizations = []
         await servers.get_by_role("button", name="Revoke").click()
         await expect(page.get_by_role("alert")).to_contain_text("have not authorized")

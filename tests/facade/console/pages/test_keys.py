@@ -1,4 +1,4 @@
-"""The page of API keys: made with a text that is shown once, disabled, revoked."""
+"""The API keys page: creating a key whose text is shown once, disabling and revoking it."""
 
 import re
 
@@ -12,7 +12,7 @@ STATES = ["active", "unconfirmed", "disabled", "expired", "revoked"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_a_key_is_made_and_its_text_is_shown_once(opening: Opening) -> None:
+async def test_a_key_is_created_and_its_text_is_shown_once(opening: Opening) -> None:
     async with opening(place="#page=keys", bypass_csp=True) as console:
         page, store = console.page, console.suite.memory.keys
         await expect(page.get_by_text("No keys.")).to_be_visible()
@@ -33,8 +33,8 @@ async def test_a_key_is_made_and_its_text_is_shown_once(opening: Opening) -> Non
         await expect(text).to_be_in_viewport()
         assert (await text.input_value()).startswith("hrk_")
         await console.check_accessibility()
-        (made,) = await store.list_own("", "")
-        assert (made.user, made.scopes, made.roles, made.runs_max) == ("bob", ("ask",), ("ci", "staff"), 2)
+        (key,) = await store.list_own("", "")
+        assert (key.user, key.scopes, key.roles, key.runs_max) == ("bob", ("ask",), ("ci", "staff"), 2)
         await page.get_by_role("button", name="I have saved it").click()
         await expect(text).to_have_count(0)
         await page.get_by_role("combobox", name="State").select_option("unconfirmed")

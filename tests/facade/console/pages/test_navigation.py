@@ -1,4 +1,4 @@
-"""The way between the pages: links, addresses, the keyboard, screen readers, narrow windows."""
+"""Navigation between the pages: links, URLs, the keyboard, screen readers, narrow windows."""
 
 import asyncio
 import re
@@ -9,14 +9,14 @@ from playwright.async_api import Request, expect
 from headrace.v1 import agent_pb2
 from tests.support.console.page import Opening, tab_to
 from tests.support.console.schedules import make_schedules
-from tests.support.console.scripted import Orchestrator, Story, make_gates, two_runs
+from tests.support.console.scripted import Orchestrator, Story, make_gates, make_two_runs
 from tests.support.facade.scripted import CHAT
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_pages_have_addresses_that_survive_reload_and_back(opening: Opening) -> None:
-    async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
+async def test_page_urls_survive_reload_and_back(opening: Opening) -> None:
+    async with opening(memory=make_two_runs(), place=f"#chat={CHAT}") as console:
         page, links = console.page, console.page.get_by_role("navigation", name="Pages")
         await expect(page.locator(".run")).to_have_count(2)
         await expect(page).to_have_title("Headrace")
@@ -41,13 +41,13 @@ async def test_pages_have_addresses_that_survive_reload_and_back(opening: Openin
 
 
 @pytest.mark.nightly
-async def test_a_page_that_there_is_not_is_the_chats(opening: Opening) -> None:
+async def test_an_unknown_page_shows_the_chats(opening: Opening) -> None:
     async with opening(place="#page=toString") as console:
         await expect(console.page.locator("#message")).to_be_visible()
 
 
 @pytest.mark.nightly
-async def test_a_run_goes_on_behind_another_page(opening: Opening) -> None:
+async def test_a_run_continues_while_another_page_is_open(opening: Opening) -> None:
     script = Orchestrator()
     script.query = Story().content("one").wait(script.cancelled).cancelled().steps
     async with opening(script=script) as console:
@@ -56,13 +56,13 @@ async def test_a_run_goes_on_behind_another_page(opening: Opening) -> None:
         await console.go("Spend")
         await expect(console.page.get_by_role("heading", name="Cost of model calls")).to_be_visible()
         script.cancelled.set()
-        # The chat's own address would take the page away.
+        # If the run set the chat's URL now, it would close the page.
         await expect(console.page.locator(".end")).to_contain_text("Stopped.")
         await expect(console.page).to_have_url(re.compile("#page=spend$"))
         await console.go("Chats")
         await expect(console.page.locator(".end")).to_be_visible()
         await expect(console.page).to_have_url(re.compile("#chat="))
-        assert len([one for one in script.requests if isinstance(one, agent_pb2.QueryRequest)]) == 1
+        assert len([request for request in script.requests if isinstance(request, agent_pb2.QueryRequest)]) == 1
 
 
 @pytest.mark.nightly
@@ -89,7 +89,7 @@ FIRST_BYTES_MAX = 200_000
 
 async def test_the_first_page_is_light(opening: Opening) -> None:
     sizes = "performance.getEntriesByType('resource').map(({ name, transferSize }) => [name, transferSize])"
-    async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
+    async with opening(memory=make_two_runs(), place=f"#chat={CHAT}") as console:
         await expect(console.page.locator(".run")).to_have_count(2)
         loaded = await console.page.evaluate(sizes)
     assert sum(size for _, size in loaded) < FIRST_BYTES_MAX
@@ -97,7 +97,7 @@ async def test_the_first_page_is_light(opening: Opening) -> None:
 
 
 @pytest.mark.nightly
-async def test_a_page_that_cannot_be_loaded_says_so_and_is_tried_again(opening: Opening) -> None:
+async def test_a_page_that_fails_to_load_shows_an_error_and_is_retried(opening: Opening) -> None:
     async with opening() as console:
         await console.page.route("**/pages.css", lambda route: asyncio.ensure_future(route.abort()))
         await console.go("Spend")
@@ -109,8 +109,8 @@ async def test_a_page_that_cannot_be_loaded_says_so_and_is_tried_again(opening: 
 
 
 @pytest.mark.nightly
-async def test_the_way_by_keyboard(opening: Opening) -> None:
-    async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
+async def test_pages_are_reached_by_keyboard(opening: Opening) -> None:
+    async with opening(memory=make_two_runs(), place=f"#chat={CHAT}") as console:
         page = console.page
         await expect(page.locator(".run")).to_have_count(2)
         await page.get_by_role("link", name="Skip to the content").focus()
@@ -141,10 +141,10 @@ async def test_landmarks_are_named(opening: Opening) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_nothing_is_cut_off_on_a_telephone(opening: Opening, scheme: str) -> None:
+async def test_nothing_is_cut_off_on_a_phone(opening: Opening, scheme: str) -> None:
     # axe is injected, which the page's own policy would rightly refuse.
     phone = {"viewport": {"width": 390, "height": 844}, "color_scheme": scheme, "bypass_csp": True}
-    script, memory = Orchestrator(gates=make_gates()), two_runs()
+    script, memory = Orchestrator(gates=make_gates()), make_two_runs()
     memory.schedules = await make_schedules()
     await memory.webhooks.create(f"https://hooks.example.com/{'long' * 30}")
     async with opening(script=script, memory=memory, place=f"#chat={CHAT}", **phone) as console:

@@ -1,4 +1,4 @@
-"""The pages Live and Providers: the runs of a tenant, stopped one by one or many at once, and how providers do."""
+"""The pages Live and Providers: a tenant's runs, stopped singly or together, and the health of providers."""
 
 import re
 
@@ -36,7 +36,7 @@ def make_run(number: int, user: str, state: str, *, reason: str = "") -> operato
 
 
 def make_operator() -> Operator:
-    """Runs of three users, a provider that does well and one that does not, two replicas."""
+    """Return an operator service with runs of three users, a healthy and a failing provider, and two replicas."""
     fine = llm_pb2.ModelHealth(model="m-1", breaker="closed", attempts=1200, error_ratio=0.015, first_delta_ms=420)
     fine.first_delta_ms_p95 = 1900
     down = llm_pb2.ModelHealth(model="m-2", breaker="open", blocked_ms=5000, attempts=4, error_ratio=1)
@@ -68,7 +68,7 @@ def make_operator() -> Operator:
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
-async def test_runs_that_go_on_are_listed_and_stopped(opening: Opening, scheme: str) -> None:
+async def test_live_runs_are_listed_and_stopped(opening: Opening, scheme: str) -> None:
     script = Orchestrator(operator=make_operator())
     async with opening(script=script, place="#page=live", color_scheme=scheme, bypass_csp=True) as console:
         page, operator = console.page, script.operator
@@ -102,7 +102,7 @@ async def test_runs_that_go_on_are_listed_and_stopped(opening: Opening, scheme: 
 
 
 @pytest.mark.nightly
-async def test_the_choice_outlives_what_changes_meanwhile(opening: Opening) -> None:
+async def test_the_selection_survives_list_updates(opening: Opening) -> None:
     script = Orchestrator(operator=make_operator())
     async with opening(script=script, place="#page=live") as console:
         page, operator = console.page, script.operator
@@ -118,7 +118,7 @@ async def test_the_choice_outlives_what_changes_meanwhile(opening: Opening) -> N
 
 
 @pytest.mark.nightly
-async def test_runs_are_filtered_and_the_filters_stay_in_the_address(opening: Opening) -> None:
+async def test_runs_are_filtered_and_the_filters_are_kept_in_the_url(opening: Opening) -> None:
     script = Orchestrator(operator=make_operator())
     async with opening(script=script, place="#page=live&state=failed&user=ada") as console:
         page, rows = console.page, console.page.get_by_role("region", name="Runs").locator("tbody tr")
@@ -158,7 +158,7 @@ async def test_providers_and_replicas_are_shown(opening: Opening) -> None:
 
 
 @pytest.mark.nightly
-async def test_both_are_for_operators(opening: Opening) -> None:
+async def test_the_live_and_providers_pages_require_the_operate_scope(opening: Opening) -> None:
     async with opening(
         script=Orchestrator(scopes=("ask", "admin"), operator=Operator(is_refused=True)), place="#page=live"
     ) as console:

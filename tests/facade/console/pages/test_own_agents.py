@@ -1,4 +1,4 @@
-"""The page of the tenant's own agents: form and JSON side by side, problems at their fields, publish, go back."""
+"""The page of the tenant's own agents: a form next to the JSON, problems at their fields, publishing, restoring."""
 
 import json
 import re
@@ -21,7 +21,7 @@ OWN = {
 }
 
 
-async def test_an_agent_is_made_by_the_form_and_published(opening: Opening) -> None:
+async def test_an_agent_is_created_in_the_form_and_published(opening: Opening) -> None:
     script = Orchestrator(own=OwnAgents())
     async with opening(script=script, place="#page=own_agents", bypass_csp=True) as console:
         page = console.page
@@ -50,7 +50,7 @@ async def test_an_agent_is_made_by_the_form_and_published(opening: Opening) -> N
 
 
 @pytest.mark.nightly
-async def test_versions_are_compared_tried_and_brought_back(opening: Opening) -> None:
+async def test_versions_are_compared_tried_and_restored(opening: Opening) -> None:
     changed = OWN | {"react": {"systemPrompt": "You are <b>loud</b>."}}
     script = Orchestrator(own=OwnAgents({"brief": [json.dumps(OWN), json.dumps(changed)]}))
     script.query = Story("How is the weather?").content("It is mild.").complete().steps
@@ -67,8 +67,8 @@ async def test_versions_are_compared_tried_and_brought_back(opening: Opening) ->
         await editor.get_by_text("Try it").click()
         await editor.get_by_role("textbox", name="Message").fill("How is the weather?")
         await editor.get_by_role("button", name="Ask").click()
-        asked = await script.first(agent_pb2.QueryRequest)
-        assert (asked.agent_key, json.loads(asked.trial.definition)) == ("brief", changed | {"key": "brief"})
+        query = await script.first(agent_pb2.QueryRequest)
+        assert (query.agent_key, json.loads(query.trial.definition)) == ("brief", changed | {"key": "brief"})
         await editor.get_by_role("button", name="Use this version").click()
         await expect(editor.get_by_role("textbox", name="System prompt")).to_have_value("You are brief.")
         await editor.get_by_role("button", name="Publish").click()
@@ -116,7 +116,7 @@ async def test_agents_are_shown_with_instructions_and_refused_files(opening: Ope
 
 
 @pytest.mark.nightly
-async def test_refused_files_are_for_operators(opening: Opening) -> None:
+async def test_refused_files_are_shown_only_to_operators(opening: Opening) -> None:
     async with opening(script=Orchestrator(problems=PROBLEMS, scopes=("ask",)), place="#page=agents") as console:
         await expect(console.page.get_by_role("region", name="Agents").locator("tbody tr")).to_have_count(2)
         await expect(console.page.get_by_role("region", name="Refused files")).to_have_count(0)

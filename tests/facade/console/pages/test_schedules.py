@@ -1,4 +1,4 @@
-"""The page of schedules: made, paused, triggered, deleted, and what became of their last times."""
+"""The schedules page: creating, pausing, triggering and deleting schedules, and their last results."""
 
 import re
 
@@ -45,7 +45,7 @@ async def test_a_schedule_is_paused_triggered_and_deleted(opening: Opening) -> N
         await page.get_by_role("button", name="Pause: Morning").click()
         await expect(page.get_by_role("button", name="Resume: Morning")).to_be_focused()
         await expect(first).to_contain_text("paused")
-        assert [one.paused for one in (await memory.schedules.list_own())[0]] == [True, False]
+        assert [schedule.paused for schedule in (await memory.schedules.list_own())[0]] == [True, False]
         await page.get_by_role("button", name="Run now: Morning").click()
         await expect(first).to_contain_text("a triggered run is about to start")
         await page.get_by_role("button", name="Once", exact=True).click()
@@ -54,7 +54,7 @@ async def test_a_schedule_is_paused_triggered_and_deleted(opening: Opening) -> N
         assert len((await memory.schedules.list_own())[0]) == 1
 
 
-async def test_a_schedule_is_made(opening: Opening) -> None:
+async def test_a_schedule_is_created(opening: Opening) -> None:
     async with opening(place="#page=schedules", timezone_id="Asia/Tokyo", bypass_csp=True) as console:
         page, store = console.page, console.suite.memory.schedules
         await expect(page.get_by_text("No schedules.")).to_be_visible()
@@ -83,12 +83,12 @@ async def test_a_schedule_is_made(opening: Opening) -> None:
         await form.get_by_label("At", exact=True).fill("2090-01-02T09:00")
         await form.get_by_role("button", name="Create").click()
         await expect(page.get_by_role("button", name="Pause: Once.")).to_be_visible()
-        made, _ = await store.list_own()
-        assert [(one.agent_key, one.cron, one.once_at) for one in made] == [
+        schedules, _ = await store.list_own()
+        assert [(schedule.agent_key, schedule.cron, schedule.once_at) for schedule in schedules] == [
             ("writer", "0 9 * * 1", 0),
             ("helper", "", 3_786_998_400_000),
         ]
-        assert made[0].time_zone == "Asia/Tokyo"
+        assert schedules[0].time_zone == "Asia/Tokyo"
 
 
 @pytest.mark.nightly
@@ -111,7 +111,7 @@ async def test_a_schedules_times_are_edited_in_words(opening: Opening) -> None:
 
 
 @pytest.mark.nightly
-async def test_a_schedule_for_posts_shows_its_secret_once(opening: Opening) -> None:
+async def test_a_post_triggered_schedule_shows_its_secret_once(opening: Opening) -> None:
     async with opening(place="#page=schedules") as console:
         page, store = console.page, console.suite.memory.schedules
         form = page.get_by_role("dialog", name="New schedule")
@@ -123,14 +123,14 @@ async def test_a_schedule_for_posts_shows_its_secret_once(opening: Opening) -> N
         await form.get_by_role("button", name="Create").click()
         secret = page.get_by_label("Secret of Read")
         await expect(secret).to_be_focused()
-        ((made,), _) = await store.list_own()
-        await expect(secret).to_have_value(made.secrets[0].text)
+        ((schedule,), _) = await store.list_own()
+        await expect(secret).to_have_value(schedule.secrets[0].text)
         await expect(page.get_by_label("Address of Read")).to_have_value(
-            re.compile(f"^http.*/hooks/{made.schedule_id}$")
+            re.compile(f"^http.*/hooks/{schedule.schedule_id}$")
         )
         await expect(page.get_by_text("waiting for a post")).to_be_visible()
         await page.get_by_role("button", name="I have saved it").click()
         await expect(secret).to_have_count(0)
         await page.get_by_role("button", name="Read {{payload}}", exact=True).click()
         await console.confirm("New secret: Read", "New secret")
-        await expect(secret).not_to_have_value(made.secrets[0].text)
+        await expect(secret).not_to_have_value(schedule.secrets[0].text)

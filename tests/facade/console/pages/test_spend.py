@@ -1,4 +1,4 @@
-"""What was spent, by day and model: bars, sums, and what is not for everybody."""
+"""The spend page: cost by day and model as bars and sums, and who may see the tenant's."""
 
 from datetime import timedelta
 
@@ -21,7 +21,7 @@ def row(ago: int, model: str, nano_usd: int, tokens: int = 10) -> spend_pb2.Usag
     return spend_pb2.UsageRow(day=day(ago), model=model, cost_nano_usd=nano_usd, input_tokens=tokens, model_calls=1)
 
 
-async def test_bars_by_day_are_stacked_by_model_and_summed_up(opening: Opening) -> None:
+async def test_daily_bars_are_stacked_by_model_and_totalled(opening: Opening) -> None:
     rows = row(2, "p/<b>dear</b>", 3_000_000_000), row(2, "p/cheap", 500_000_000), row(1, "p/cheap", 250_000_000)
     # axe is injected, which the page's own policy would rightly refuse.
     async with opening(memory=Memory(spend=Spend(*rows)), bypass_csp=True) as console:
@@ -44,16 +44,16 @@ async def test_bars_by_day_are_stacked_by_model_and_summed_up(opening: Opening) 
         await main.get_by_role("combobox", name="In").select_option("7")
         await main.get_by_role("combobox", name="By").select_option("agent")
         await expect(main.locator("figcaption")).to_contain_text(day(6))
-        asked = console.suite.memory.spend.requests
-        assert [list(request.group_by) for request in asked] == [["day", "model"]] * 2 + [["day", "agent"]]
-        assert [request.from_day for request in asked] == [day(29), day(6), day(6)]
+        requests = console.suite.memory.spend.requests
+        assert [list(request.group_by) for request in requests] == [["day", "model"]] * 2 + [["day", "agent"]]
+        assert [request.from_day for request in requests] == [day(29), day(6), day(6)]
         await console.page.reload()
         await expect(main.get_by_role("combobox", name="By")).to_have_value("agent")
         await expect(main.locator("figcaption")).to_contain_text(day(6))
 
 
 @pytest.mark.nightly
-async def test_without_prices_tokens_are_shown_and_what_is_the_tenants_may_be_refused(opening: Opening) -> None:
+async def test_tokens_are_shown_without_prices_and_the_tenants_spend_may_be_refused(opening: Opening) -> None:
     async with opening(memory=Memory(spend=Spend(row(0, "p/free", 0, 1200)))) as console:
         await console.go("Spend")
         main = console.page.get_by_role("main")

@@ -1,4 +1,4 @@
-"""The page of webhooks: made with a secret that is shown once, paused, deleted; dead letters are replayed."""
+"""The webhooks page: creating one with a secret shown once, pausing, deleting, and replaying dead letters."""
 
 import re
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ LETTERS = ("11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-2222
 
 
 class DeadLetters(ListedWebhooks):
-    """Two events that their receiver has refused."""
+    """A store with two events that their receiver refused."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class DeadLetters(ListedWebhooks):
         return len(again)
 
 
-async def test_a_webhook_is_made_and_its_secret_is_shown_once(opening: Opening) -> None:
+async def test_a_webhook_is_created_and_its_secret_is_shown_once(opening: Opening) -> None:
     async with opening(place="#page=webhooks", bypass_csp=True) as console:
         page, store = console.page, console.suite.memory.webhooks
         await expect(page.get_by_text("No webhooks.")).to_be_visible()
@@ -75,9 +75,9 @@ async def test_a_webhook_is_made_and_its_secret_is_shown_once(opening: Opening) 
         secret = page.get_by_label("Secret of hooks.example.com")
         assert (await secret.input_value()).startswith("whsec_")
         await console.check_accessibility()
-        (made,) = await store.list_own()
-        assert list(made.types) == [ENDED, "headrace.gate.opened"]
-        assert list(made.agent_keys) == ["helper", "writer"]
+        (webhook,) = await store.list_own()
+        assert list(webhook.types) == [ENDED, "headrace.gate.opened"]
+        assert list(webhook.agent_keys) == ["helper", "writer"]
         await page.get_by_role("button", name="I have saved it").click()
         await expect(secret).to_have_count(0)
         await page.reload()
@@ -87,7 +87,7 @@ async def test_a_webhook_is_made_and_its_secret_is_shown_once(opening: Opening) 
 
 
 @pytest.mark.nightly
-async def test_a_webhook_is_paused_gets_a_new_secret_and_is_deleted(opening: Opening) -> None:
+async def test_a_webhook_is_paused_given_a_new_secret_and_deleted(opening: Opening) -> None:
     memory = Memory()
     await memory.webhooks.create("https://hooks.example.com/a", name="Mine")
     async with opening(memory=memory, place="#page=webhooks") as console:
@@ -103,7 +103,7 @@ async def test_a_webhook_is_paused_gets_a_new_secret_and_is_deleted(opening: Ope
 
 
 @pytest.mark.nightly
-async def test_dead_letters_are_replayed_one_or_all(opening: Opening) -> None:
+async def test_dead_letters_are_replayed_singly_or_all_together(opening: Opening) -> None:
     listed: Any = DeadLetters()
     memory = Memory(webhooks=WebhookStore(listed, AllowList()))
     await memory.webhooks.create("https://hooks.example.com/a", name="Mine")
@@ -127,7 +127,7 @@ async def test_dead_letters_are_replayed_one_or_all(opening: Opening) -> None:
 
 
 @pytest.mark.nightly
-async def test_the_link_is_there_for_who_may_manage_webhooks(opening: Opening) -> None:
+async def test_the_webhooks_link_is_shown_only_to_users_who_may_manage_webhooks(opening: Opening) -> None:
     script = Orchestrator(scopes=("answer", "ask"))
     async with opening(script=script, place="#page=spend") as console:
         links = console.page.get_by_role("navigation", name="Pages").get_by_role("link")
@@ -136,7 +136,7 @@ async def test_the_link_is_there_for_who_may_manage_webhooks(opening: Opening) -
     async with opening() as console:
         await console.page.get_by_text("Operate").click()
         links = console.page.get_by_role("navigation", name="Pages").get_by_role("link")
-        shown = [
+        expected = [
             "Chats",
             "Inbox",
             "Agents",
@@ -150,4 +150,4 @@ async def test_the_link_is_there_for_who_may_manage_webhooks(opening: Opening) -
             "Audit",
             "Providers",
         ]
-        await expect(links).to_have_text(shown)
+        await expect(links).to_have_text(expected)

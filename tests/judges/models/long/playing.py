@@ -1,6 +1,6 @@
-"""Long chats with the whole suite, one before each provider, and the requests that came of them.
+"""Long chats with the whole suite, one for each provider, and their requests.
 
-Ada and Bob have a key each. All chats are at the same question when a process is killed under them.
+Ada and Bob have a key each. All chats are at the same question when a process is killed.
 """
 
 import asyncio
@@ -37,8 +37,8 @@ Image.linear_gradient("L").save(PICTURE, format="PNG")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request as its provider got it."""
+class ModelRequest:
+    """A request as its provider received it."""
 
     body: dict[str, Any]
     at_ms: float
@@ -55,10 +55,10 @@ class LongChat:
     suites: Sequence[Suite]
     """As Ada and as Bob sees it."""
     chat_id: str = ""
-    asked: list[Asked] = field(default_factory=list[Asked])
+    asked: list[ModelRequest] = field(default_factory=list[ModelRequest])
 
     async def ask(self, question: Question, crash: asyncio.Barrier | None = None) -> None:
-        """Ask one question, and act as its kind wants; at a crash wait for the kill, and until the service is back."""
+        """Ask one question and act by its kind; at a crash wait for the kill and for the service's return."""
         is_bobs = question.number >= JOINS_AT and (question.kind == "joined" or question.number % 3 == 1)
         suite = self.suites[is_bobs]
         if question.number == JOINS_AT:
@@ -66,11 +66,11 @@ class LongChat:
         fields = await self._upload(question) if question.kind in ("uploaded", "picture") else {}
         if self.chat_id:
             fields["chatId"] = self.chat_id
-        seen: list[Event] = []
+        received: list[Event] = []
         run_id = ""
         async with suite.query(question.text, self.provider, **fields) as events:
             async for event in events:
-                seen.append(event)
+                received.append(event)
                 self.chat_id = event.get("chatId") or self.chat_id
                 run_id = event.get("runId") or run_id
                 if event["type"] == "tool.end" and question.kind in INTERRUPTING:
@@ -80,9 +80,9 @@ class LongChat:
         if crash is not None:
             await crash.wait()
             await crash.wait()
-            seen += await suite.follow(run_id)
+            received += await suite.follow(run_id)
         ends = {"cancel": "run.cancel", "fail": "run.error"}.get(question.kind, "run.complete")
-        assert seen[-1]["type"] == ends, (question, seen[-1])
+        assert received[-1]["type"] == ends, (question, received[-1])
         if question.kind == "pinned":
             n = next(line["_n"] for line in self.read_log() if line.get("query", {}).get("message") == question.text)
             await self._do("pin", n=n)
@@ -100,8 +100,8 @@ class LongChat:
         assert status == 200, answer
 
     async def _interrupt(self, suite: Suite, question: Question, run_id: str) -> None:
-        said = {} if question.fact is None else {"message": question.fact.text.format(question.fact.value)}
-        status, answer = await suite.post(f"/api/{INTERRUPTING[question.kind]}", {"runId": run_id} | said)
+        message = {} if question.fact is None else {"message": question.fact.text.format(question.fact.value)}
+        status, answer = await suite.post(f"/api/{INTERRUPTING[question.kind]}", {"runId": run_id} | message)
         assert status == 200, answer
 
     async def _upload(self, question: Question) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class LongChats:
         return next(iter(self.chats.values())).suites[0]
 
     async def play(self, questions: Iterable[Question], crashes: Mapping[int, str], compact_at: int) -> None:
-        """Ask all questions in all chats; at those of `crashes` a service is killed, by name."""
+        """Ask all questions in all chats; at those of `crashes` the service of that name is killed."""
         for question in questions:
             if victim := crashes.get(question.number):
                 crash = asyncio.Barrier(len(self.chats) + 1)
@@ -145,7 +145,7 @@ class LongChats:
         self._collect()
 
     def _collect(self) -> None:
-        """Sort the requests that have come by their chats."""
+        """Group the received requests by their chats."""
         requests = self.suite.simulator.requests
         now_ms, now_s = time.time() * 1000, time.monotonic()
         while requests and requests[0].ended_at_s is not None:
@@ -156,7 +156,7 @@ class LongChats:
             chat = next(chat for provider, chat in self.chats.items() if f"long-{provider}" in named)
             if request.status == 400 and "Question" in json.dumps(request.body):
                 self.refused.append(request.body)
-            chat.asked.append(Asked(request.body, at_ms))
+            chat.asked.append(ModelRequest(request.body, at_ms))
 
 
 def write_config(folder: Path, base_url: str, providers: Iterable[str], window: int) -> None:
@@ -186,7 +186,7 @@ def write_config(folder: Path, base_url: str, providers: Iterable[str], window: 
 async def prepared(
     folder: Path, questions: Sequence[Question], providers: Sequence[str], window: int, form: str
 ) -> AsyncGenerator[LongChats]:
-    """Serve the suite inside the block, and a chat before each provider that has yet to begin."""
+    """Serve the suite inside the block, with a chat for each provider that is yet to begin."""
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
     env = {"HEADRACE_AUTH": "api_key", "HEADRACE_INTERNAL_TOKEN": INTERNAL, "HEADRACE_DRAIN_S": "0.2"}
     env["HEADRACE_AUTH_API_KEYS_FILE"] = str(keys_file(folder, ada="acme/ada", bob="acme/bob"))

@@ -1,5 +1,5 @@
-"""What is said in a long chat: questions, tool runs, and twenty facts of its first quarter, which all are asked for in
-the end. The models answer by rules, and their summaries keep five of the facts.
+"""The content of a long chat: questions, tool runs, and twenty facts in its first quarter, all of which are asked for
+at the end. The models answer by rules, and their summaries keep five of the facts.
 """
 
 import json
@@ -110,18 +110,18 @@ class Question:
 
 def write_questions(questions: int, facts: Sequence[Fact], crashes: Iterable[int]) -> list[Question]:
     """Write a chat; each of its last questions asks for one of the facts, which are planted in its first quarter."""
-    quarter, asked = questions // 4, questions - len(facts)
+    quarter, plain_count = questions // 4, questions - len(facts)
     places = {1 + index * (quarter - 1) // len(facts): fact for index, fact in enumerate(facts)}
     assert len(places) == len(facts), "each has a question of its own"
-    free = next(number for number in range(2, asked) if number not in places)
+    free = next(number for number in range(2, plain_count) if number not in places)
     special = {free: "todos", quarter + 1: "picture", quarter + 2: "cancel", quarter + 3: "fail"}
     special |= dict.fromkeys(crashes, "crash")
     written: list[Question] = []
-    for number in range(1, asked + 1):
+    for number in range(1, plain_count + 1):
         fact = places.get(number)
         kind = "plain" if fact else special.get(number, "plain" if number % TOOL_EVERY else "tool")
         written.append(_write(number, fact, kind))
-    return [*written, *(_ask_for(asked + 1 + index, fact) for index, fact in enumerate(facts))]
+    return [*written, *(_ask_for(plain_count + 1 + index, fact) for index, fact in enumerate(facts))]
 
 
 def _say(number: int, text: str = "") -> str:
@@ -146,7 +146,7 @@ def _answer(number: int, text: str = "") -> Step:
 
 
 def _print(text: str) -> dict[str, Any]:
-    """A command that prints a long page with the text in its middle, which the command itself does not have."""
+    """Return a command that prints a long page with the text in its middle; the command itself does not contain it."""
     codes = "".join(f"\\x{byte:02x}" for byte in text.encode())
     return {"command": f"seq -f 'row %g of the page' 120; printf '{codes}\\n'; seq -f 'row %g of the rest' 120"}
 
@@ -172,14 +172,14 @@ def _write(number: int, fact: Fact | None, kind: str) -> Question:
     }
     rules = [_rule(number, 1, {"reasoning": "I look."}, calls[kind])] if kind in calls else []
     rules.append(_rule(number, None, *answers.get(kind, ({"reasoning": "So it is."}, _answer(number)))))
-    said = {"first": PROSE * 12 + text + PROSE * 12, "asked": text, "pinned": text, "joined": text}.get(kind, "")
+    addition = {"first": PROSE * 12 + text + PROSE * 12, "asked": text, "pinned": text, "joined": text}.get(kind, "")
     rows = [f"{row}. {PROSE}" for row in range(40)]
     file = "\n".join([*rows[:20], text, *rows[20:]]) if kind == "uploaded" else ""
-    return Question(number, _say(number, said), tuple(rules), kind, fact, file)
+    return Question(number, _say(number, addition), tuple(rules), kind, fact, file)
 
 
 def _ask_for(number: int, fact: Fact) -> Question:
-    """A question whose model looks the fact up, by its words."""
+    """Return a question whose model looks the fact up by its words."""
     rules = (
         _rule(number, 1, _call(number, "read_history", {"query": fact.question})),
         _rule(number, None, _answer(number)),

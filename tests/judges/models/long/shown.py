@@ -1,4 +1,4 @@
-"""What requests show of a chat's log: each line whole, in a short form that says so, or in a range of lines that a
+"""The parts of a chat's log that requests show: each line whole, in a marked short form, or in a range of lines that a
 summary or a notice names.
 """
 
@@ -52,7 +52,7 @@ def read_arguments(given: Any) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class View:
-    """What a request shows its model."""
+    """The content that a request shows its model."""
 
     text: str
     ranges: list[tuple[int, int]]
@@ -60,8 +60,8 @@ class View:
 
     @classmethod
     def read(cls, body: dict[str, Any]) -> View:
-        said = {name: value for name, value in body.items() if name not in ("tools", "toolConfig", "model")}
-        text = "\n".join(find_texts(said))
+        conversation = {name: value for name, value in body.items() if name not in ("tools", "toolConfig", "model")}
+        text = "\n".join(find_texts(conversation))
         found = [tuple(int(n) for n in match.groups() if n) for match in RANGES.finditer(text)]
         return cls(text, [(first, last) for first, last in found])
 
@@ -70,7 +70,7 @@ class View:
         return ASKED_SUMMARY in self.text
 
     def find_lost(self, lines: Iterable[Line]) -> list[tuple[int, str]]:
-        """Return the lines, with what they said, that are neither shown nor told of."""
+        """Return the lines, with their texts, that are neither shown nor mentioned."""
         return [
             (line["_n"], text)
             for line in lines
@@ -88,7 +88,7 @@ class View:
 
 
 def list_said(line: Line) -> Iterator[tuple[str, str]]:
-    """Yield what a line says, each with the call that reads it whole; reasoning is its own run's."""
+    """Yield a line's texts, each with the call that reads it whole; reasoning belongs to its own run."""
     by_line = f"read_history {line['_n']}"
     if line["_type"] == "query" and not line["query"]["message"].startswith("/compact"):
         yield line["query"]["message"].strip(), by_line

@@ -1,5 +1,5 @@
-"""boto3 before the server at URL: stream an answer to "hello", have a tool loop about the weather, fail with "busy",
-and print what came of it as JSON."""
+"""boto3 as a client of the server at URL: stream an answer to "hello", run a tool loop about the weather, fail with
+"busy", and print the results as JSON."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""google-genai before the server at URL: stream an answer to "hello", have a tool loop about the weather, fail with
-"busy", and print what came of it as JSON."""
+"""google-genai as a client of the server at URL: stream an answer to "hello", run a tool loop about the weather, fail
+with "busy", and print the results as JSON."""
 
 from __future__ import annotations
 

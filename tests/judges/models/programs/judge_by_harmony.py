@@ -49,7 +49,9 @@ def convert_answer(message: dict[str, Any]) -> Iterator[Message]:
 
 def convert(body: dict[str, Any]) -> Iterator[Message]:
     yield Message.from_role_and_content(Role.SYSTEM, SystemContent.new())
-    instructions = "\n\n".join(join_text(said["content"]) for said in body["messages"] if said["role"] == "system")
+    instructions = "\n\n".join(
+        join_text(message["content"]) for message in body["messages"] if message["role"] == "system"
+    )
     functions = [tool["function"] for tool in body.get("tools") or ()]
     tools = [
         ToolDescription.new(function["name"], function.get("description", ""), function.get("parameters"))
@@ -58,25 +60,25 @@ def convert(body: dict[str, Any]) -> Iterator[Message]:
     developer = DeveloperContent.new().with_instructions(instructions)
     yield Message.from_role_and_content(Role.DEVELOPER, developer.with_function_tools(tools) if tools else developer)
     names: dict[str, str] = {}
-    for said in body["messages"]:
-        match said["role"]:
+    for message in body["messages"]:
+        match message["role"]:
             case "user":
-                yield Message.from_role_and_content(Role.USER, join_text(said["content"]))
+                yield Message.from_role_and_content(Role.USER, join_text(message["content"]))
             case "assistant":
-                names |= {call["id"]: call["function"]["name"] for call in said.get("tool_calls") or ()}
-                yield from convert_answer(said)
+                names |= {call["id"]: call["function"]["name"] for call in message.get("tool_calls") or ()}
+                yield from convert_answer(message)
             case "tool":
-                author = Author.new(Role.TOOL, f"functions.{names[said['tool_call_id']]}")
-                result = Message.from_author_and_content(author, join_text(said["content"]))
+                author = Author.new(Role.TOOL, f"functions.{names[message['tool_call_id']]}")
+                result = Message.from_author_and_content(author, join_text(message["content"]))
                 yield result.with_channel("commentary").with_recipient("assistant")
             case _:
                 pass
 
 
 def list_texts(messages: list[Message]) -> list[tuple[str, str]]:
-    """Role and text of each message behind the first two, without thoughts: those before an answer are dropped."""
-    said = [message for message in messages[2:] if message.channel != "analysis"]
-    return [(message.author.role.value, message.content[0].text) for message in said]
+    """List role and text of each message after the first two, without thoughts: those before an answer are dropped."""
+    messages_shown = [message for message in messages[2:] if message.channel != "analysis"]
+    return [(message.author.role.value, message.content[0].text) for message in messages_shown]
 
 
 def judge(body: dict[str, Any]) -> dict[str, str]:

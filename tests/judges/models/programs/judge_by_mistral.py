@@ -1,7 +1,7 @@
 """Mistral's own rules for requests: on each line of stdin the chat completions of a conversation, on each line of
-stdout what every validator says of each of them; an empty text means that the request is taken.
+stdout every validator's verdict on each of them; an empty text means that the request is accepted.
 
-As a service does that takes OpenAI's form, each is converted by `from_openai` and validated for serving.
+As in a service with OpenAI's API, each is converted by `from_openai` and validated for serving.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A llama.cpp server with the packaged model, until stdin ends: FOLDER for the model's file, tokens of a SLOT, and the
 file of a chat TEMPLATE.
 
-It prints its address. Everything else is as the server has it by default, with the endpoint that shows slots.
+It prints its address. All other settings are the server's defaults, with the endpoint that shows slots.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Whatever chat: every request is valid and within the window on a true count, and nothing leaves it without a trace.
+"""Any chat: each request is valid and within the window by a true count, and nothing is omitted from it without a
+trace.
 
-A trace is a summary that names the line, a shortened form, or a notice. The provider lies about usage, the model that
-writes summaries refuses, cuts, repeats itself, fails or is silent, compactions and questions come at the same time.
-HEADRACE_CHATS_MAX sets how many chats are tried (`python -m trials soak`: 200).
+A trace is a summary that names the line, a shortened form, or a notice. The provider reports false usage, the model
+that writes summaries refuses, cuts, repeats itself, fails or is silent, and compactions and questions come at the same
+time. HEADRACE_CHATS_MAX sets how many chats are tried (`python -m trials soak`: 200).
 """
 
 import asyncio
@@ -56,7 +57,7 @@ runs = st.lists(st.tuples(texts, st.lists(steps, max_size=4)), min_size=1, max_s
 
 @dataclass(slots=True)
 class Chat:
-    """A chat as an orchestrator writes it; each text that is said has a number of its own."""
+    """A chat as an orchestrator writes it; each text has its own number."""
 
     memory: Memory
     limits: memory_pb2.ModelLimits
@@ -64,29 +65,29 @@ class Chat:
     lie: float
     id: str = field(default_factory=new_id)
     run_id: str = ""
-    said: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
-    """Number of the line and mark of each text of the chat's own context."""
+    marked_lines: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    """Line number and mark of each text in the chat's main context."""
     marks: int = 0
     pictures: list[tuple[int, bytes]] = field(default_factory=list[tuple[int, bytes]])
-    """Number of the line and data of each picture that the chat keeps."""
+    """Line number and data of each picture that the chat stores."""
     before: list[llm_pb2.Message] = field(default_factory=list[llm_pb2.Message])
-    """The last request, made when so many texts were said."""
-    seen: int = 0
+    """The last request, made when `marked_count` texts had been marked."""
+    marked_count: int = 0
     compactions: list[str] = field(default_factory=list[str])
 
     def mark(self, text: tuple[str, int]) -> str:
         self.marks += 1
         return f"#{self.marks}# " + text[0] * text[1]
 
-    async def hold_run(self, asked: tuple[str, int], done: list[Any]) -> None:
-        """Hold a whole run; what a cap or the run before it made due is compacted meanwhile."""
+    async def hold_run(self, question: tuple[str, int], turn_steps: list[Any]) -> None:
+        """Hold a whole run; meanwhile compact what a cap or the previous run made due."""
         ended, was_past_cap = self.run_id, self.compactions and self.compactions[-1] == "due"
         if was_past_cap:
             self.compactions.pop()
         self.run_id = new_id()
-        await self.append(self.mark(asked), query=True)
+        await self.append(self.mark(question), query=True)
         between = asyncio.create_task(self.compact(ended)) if was_past_cap else None
-        for step in done:
+        for step in turn_steps:
             await self.take_turn()
             await self.take_step(*step)
         await self.take_turn()
@@ -102,10 +103,10 @@ class Chat:
     async def hold_short_run(self) -> None:
         """Hold a run of a question and an answer without looking at its requests."""
         self.run_id = new_id()
-        asked, answer = self.mark(("word ", 30)), self.mark(("水は", 30))
-        lines = [query_line(asked), step_line(content(answer)), run_line()]
+        question, answer = self.mark(("word ", 30)), self.mark(("水は", 30))
+        lines = [query_line(question), step_line(content(answer)), run_line()]
         reply = await self.memory.append(self.id, self.run_id, *lines)
-        self.said += [(reply.first_n, asked.split()[0]), (reply.first_n + 1, answer.split()[0])]
+        self.marked_lines += [(reply.first_n, question.split()[0]), (reply.first_n + 1, answer.split()[0])]
 
     async def append(self, text: str, *, query: bool = False, usage: common_pb2.Usage | None = None) -> None:
         line = query_line(text) if query else step_line(content(text, usage=usage, msg_id=new_id()))
@@ -113,7 +114,7 @@ class Chat:
 
     async def write(self, line: memory_pb2.LogLine, *texts: str) -> None:
         reply = await self.memory.append(self.id, self.run_id, line)
-        self.said += [(reply.first_n, text.split()[0]) for text in texts]
+        self.marked_lines += [(reply.first_n, text.split()[0]) for text in texts]
 
     async def take_step(self, kind: str, given: list[tuple[str, int]], size: int) -> None:
         match kind:
@@ -123,15 +124,15 @@ class Chat:
                 text = self.mark(given[0])
                 await self.write(step_line(content(text, msg_id=new_id()), stage="plan"), text)
             case "steer" | "image":
-                said = user(self.mark(given[0]))
+                message = user(self.mark(given[0]))
                 for _ in range(len(given) if kind == "image" else 0):
-                    said.message.content.add(image=llm_pb2.ImagePart(url="https://example.org/cat.png"))
+                    message.message.content.add(image=llm_pb2.ImagePart(url="https://example.org/cat.png"))
                 picture = b"\x89PNG" + str(self.marks).encode()
                 if kind == "image":
-                    said.message.content.add(image=llm_pb2.ImagePart(data=picture, mime_type="image/png"))
-                await self.write(step_line(said), text_of(said.message))
+                    message.message.content.add(image=llm_pb2.ImagePart(data=picture, mime_type="image/png"))
+                await self.write(step_line(message), text_of(message.message))
                 if kind == "image":
-                    self.pictures.append((self.said[-1][0], picture))
+                    self.pictures.append((self.marked_lines[-1][0], picture))
             case "call":
                 marked = [self.mark(text) for text in given]
                 await self.write(step_line(*make_calls(marked, size)), *marked)
@@ -139,7 +140,7 @@ class Chat:
                 await self.ask_subagent(given, size)
 
     async def ask_subagent(self, given: list[tuple[str, int]], size: int) -> None:
-        """Let a sub-agent work in its own context, which is compacted apart."""
+        """Let a sub-agent work in its own context, which is compacted separately."""
         await self.memory.append(self.id, self.run_id, step_line(user("the task"), context_id=SUBAGENT))
         for text in given:
             own = step_line(*make_calls([text[0] * text[1]] * 2, size), context_id=SUBAGENT)
@@ -151,16 +152,18 @@ class Chat:
                 self.check_request(await self.load(context_id=SUBAGENT))
 
     async def take_turn(self) -> None:
-        """Load the next request, and once more behind a compaction where that is due; twice at the same time."""
+        """Load the next request, and again after a compaction if one is due; two callers compact at the same time."""
         loaded = await self.load()
         self.check_request(loaded)
-        assert list(loaded.messages) != self.before or len(self.said) == self.seen, "no request repeats the one before"
+        assert list(loaded.messages) != self.before or len(self.marked_lines) == self.marked_count, (
+            "no request repeats the one before"
+        )
         if loaded.compaction_due:
             _, meanwhile, _ = await asyncio.gather(self.compact(self.run_id), self.load(), self.compact(self.run_id))
             self.check_request(meanwhile)
             loaded = await self.load()
             self.check_request(loaded)
-        self.before, self.seen = list(loaded.messages), len(self.said)
+        self.before, self.marked_count = list(loaded.messages), len(self.marked_lines)
         self.check_traces(self.before)
         self.check_pictures(loaded)
 
@@ -171,12 +174,12 @@ class Chat:
         )  # fmt: skip
 
     async def compact(self, run_id: str, context_id: str = "") -> None:
-        done = await compact(
+        compaction = await compact(
             self.memory, self.id, run_id, context_id=context_id, system=SYSTEM, tools=TOOLS,
             limits=self.limits, window=self.window,
         )  # fmt: skip
-        assert done.kinds[-1] in ("complete", "fallback", "fail")
-        self.compactions.append(done.kinds[-1])
+        assert compaction.kinds[-1] in ("complete", "fallback", "fail")
+        self.compactions.append(compaction.kinds[-1])
 
     def check_request(self, loaded: memory_pb2.LoadContextResponse) -> None:
         check_paired(loaded.messages)
@@ -186,22 +189,26 @@ class Chat:
         assert count.count_request(loaded.messages, tools, "o200k_base") <= window
 
     def check_pictures(self, loaded: memory_pb2.LoadContextResponse) -> None:
-        """Each is shown, or what stands for it says how it is seen again, and the tools for that are offered."""
-        shown = {part.image.data for message in loaded.messages for part in message.content}
-        told = "\n".join(text_of(message) for message in loaded.messages)
-        ranges = [(int(a), int(b or a)) for a, b in (*SUMMARISED.findall(told), *LEFT_OUT.findall(told))]
-        again = {int(n) if n else 0 for n in SEEN_AGAIN.findall(told)}
+        """Each picture is shown, or its replacement says how to see it again and the tools for that are offered."""
+        shown_pictures = {part.image.data for message in loaded.messages for part in message.content}
+        text = "\n".join(text_of(message) for message in loaded.messages)
+        ranges = [(int(a), int(b or a)) for a, b in (*SUMMARISED.findall(text), *LEFT_OUT.findall(text))]
+        readable = {int(n) if n else 0 for n in SEEN_AGAIN.findall(text)}
         for n, picture in self.pictures:
             is_summarised = any(first <= n <= last for first, last in ranges)
-            assert picture in shown or is_summarised or {n, 0} & again, f"the picture of line {n} left no trace"
-        assert loaded.has_left or {picture for _, picture in self.pictures} <= shown
+            assert picture in shown_pictures or is_summarised or {n, 0} & readable, (
+                f"the picture of line {n} left no trace"
+            )
+        assert loaded.has_left or {picture for _, picture in self.pictures} <= shown_pictures
 
     def check_traces(self, messages: list[llm_pb2.Message]) -> None:
-        shown = "\n".join(text_of(message) for message in messages)
-        told = [(int(a), int(b)) for a, b in SUMMARISED.findall(shown)]
-        told += [(int(a), int(b or a)) for a, b in LEFT_OUT.findall(shown)]
-        for n, mark in self.said:
-            assert mark in shown or any(first <= n <= last for first, last in told), f"{mark} of line {n} left no trace"
+        text = "\n".join(text_of(message) for message in messages)
+        ranges = [(int(a), int(b)) for a, b in SUMMARISED.findall(text)]
+        ranges += [(int(a), int(b or a)) for a, b in LEFT_OUT.findall(text)]
+        for n, mark in self.marked_lines:
+            assert mark in text or any(first <= n <= last for first, last in ranges), (
+                f"{mark} of line {n} left no trace"
+            )
 
 
 def make_calls(texts: list[str], size: int) -> list[memory_pb2.LogMessage]:
@@ -217,9 +224,9 @@ def count_tokens(messages: list[llm_pb2.Message]) -> int:
 
 
 async def hold_chat(
-    said: list[Any], *, window: int, lie: float, older: str, answers: list[Answer], earlier: int = 0
+    script: list[Any], *, window: int, lie: float, older: str, answers: list[Answer], earlier: int = 0
 ) -> Chat:
-    """Hold a chat of `earlier` short runs and then those of `said`."""
+    """Hold a chat of `earlier` short runs followed by those of `script`."""
     settings = memory_pb2.WindowSettings(runs_max=5, older=older)
     with tempfile.TemporaryDirectory() as name:
         async with summarising(Path(name), Summariser(*answers), summary_timeout_s=0.3) as memory:
@@ -229,25 +236,25 @@ async def hold_chat(
                     await chat.hold_short_run()
                 else:
                     await chat.hold_run(("word ", 30), [("call", [("水は", 200)], 0)])
-            for asked, done in said:
-                await chat.hold_run(asked, done)
+            for question, turn_steps in script:
+                await chat.hold_run(question, turn_steps)
             await chat.hold_run(("the end", 1), [])
     return chat
 
 
-# A chat takes seconds: smaller ones that fail too would take minutes to find.
+# A chat takes seconds: shrinking a failing one would take minutes.
 @settings(max_examples=CHATS_MAX, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(
-    said=runs,
+    script=runs,
     window=st.sampled_from([4_096, 8_192, 32_768, 200_000]),
     lie=st.sampled_from([0.01, 1, 100]),
     older=st.sampled_from(["summary", "summary", "drop"]),
     answers=st.lists(st.sampled_from(ANSWERS), min_size=1, max_size=5),
     earlier=st.sampled_from([0, 0, 0, 12]),
 )
-# The plan that the steered message hides goes with it.
+# The plan hidden by the steering message is omitted with it.
 @example(
-    said=[
+    script=[
         (
             ("🌊", 20),
             [
@@ -265,14 +272,14 @@ async def hold_chat(
     answers=[SILENCE],
     earlier=0,
 )
-async def test_any_chat_makes_requests_that_fit_and_leaves_nothing_without_a_trace(**given: Any) -> None:
+async def test_any_chat_makes_requests_that_fit_and_every_omission_leaves_a_trace(**given: Any) -> None:
     await hold_chat(**given)
 
 
 @pytest.mark.nightly
-async def test_a_chat_of_500_runs_makes_requests_that_fit_and_leaves_nothing_without_a_trace() -> None:
-    said = [(("word ", 400), [(kind, [("水は高きより低きに流れる。", 400)] * 3, 20_000) for kind in KINDS])]
+async def test_a_chat_of_500_runs_makes_requests_that_fit_and_every_omission_leaves_a_trace() -> None:
+    script = [(("word ", 400), [(kind, [("水は高きより低きに流れる。", 400)] * 3, 20_000) for kind in KINDS])]
     chat = await hold_chat(
-        said, window=8_192, lie=100, older="summary", answers=[REFUSAL, CUT, SILENCE, SUMMARY], earlier=500
+        script, window=8_192, lie=100, older="summary", answers=[REFUSAL, CUT, SILENCE, SUMMARY], earlier=500
     )
     assert chat.compactions.count("complete") > 5, chat.compactions

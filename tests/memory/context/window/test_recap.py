@@ -1,4 +1,5 @@
-"""Recap: older results stand as insights, goal and open tasks are told again, all within its tokens."""
+"""Recap: older results are replaced by insights, and the goal and open tasks are repeated, all within its token
+limit."""
 
 import pytest
 
@@ -28,29 +29,31 @@ def note(text: str, call_id: str) -> memory_pb2.LogLine:
     return memory_pb2.LogLine(insight=memory_pb2.NoteLine(text=text, tool_call_id=call_id))
 
 
-def results(messages: list[llm_pb2.Message]) -> list[str]:
+def list_results(messages: list[llm_pb2.Message]) -> list[str]:
     return [text_of(message) for message in messages if message.role == "tool"]
 
 
-async def test_a_batch_of_older_results_stands_as_insights(memory: Memory) -> None:
+async def test_a_batch_of_older_results_is_replaced_by_insights(memory: Memory) -> None:
     chat_id, run_id = await memory.begin_with(note("it is wide", "t1"), message="the goal")
     for index in range(6):
         await work(memory, chat_id, run_id, index)
-    assert results(await memory.context(chat_id, run_id, recap=RECAP)) == [LONG] * 6
+    assert list_results(await memory.context(chat_id, run_id, recap=RECAP)) == [LONG] * 6
     await work(memory, chat_id, run_id, 6)
     context = await memory.context(chat_id, run_id, recap=RECAP)
-    told = [preview(index) for index in range(6)]
-    told[1] = f"it is wide [{len(LONG):,} characters: read_result t1]"
-    assert results(context) == [*told, LONG]
+    expected = [preview(index) for index in range(6)]
+    expected[1] = f"it is wide [{len(LONG):,} characters: read_result t1]"
+    assert list_results(context) == [*expected, LONG]
     check_paired(context)
-    assert results(await memory.context(chat_id, run_id)) == [LONG] * 7, "off: as it was"
+    assert list_results(await memory.context(chat_id, run_id)) == [LONG] * 7, "off: as it was"
 
 
 @pytest.mark.parametrize(
     ("text", "name", "ok"),
     [(LONG, "weather", False), ("short", "weather", True), (LONG, "_plan_get_", True), (LONG, "todo_read", True)],
 )
-async def test_failures_short_results_and_plans_stay(memory: Memory, text: str, name: str, ok: bool) -> None:
+async def test_failures_short_results_and_plans_are_not_replaced(
+    memory: Memory, text: str, name: str, ok: bool
+) -> None:
     chat_id, run_id = await memory.begin("the goal")
     for index in range(STEPS):
         if index == 1:
@@ -58,44 +61,44 @@ async def test_failures_short_results_and_plans_stay(memory: Memory, text: str, 
             await memory.append(chat_id, run_id, step)
         else:
             await work(memory, chat_id, run_id, index)
-    told = results(await memory.context(chat_id, run_id, recap=RECAP))
-    assert told[:3] == [preview(0), text, preview(2)]
+    texts = list_results(await memory.context(chat_id, run_id, recap=RECAP))
+    assert texts[:3] == [preview(0), text, preview(2)]
 
 
-async def test_near_the_last_step_nothing_more_is_replaced(memory: Memory) -> None:
+async def test_near_the_last_step_no_more_results_are_replaced(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("the goal")
     for index in range(STEPS):
         await work(memory, chat_id, run_id, index)
     settings = memory_pb2.RecapSettings(insights_window_size=4, steps_max=STEPS)
-    assert results(await memory.context(chat_id, run_id, recap=settings)) == [LONG] * STEPS
+    assert list_results(await memory.context(chat_id, run_id, recap=settings)) == [LONG] * STEPS
 
 
 END = "\n</system_reminder>"
 
 
-async def test_with_a_replacement_goal_and_open_tasks_are_told_again(memory: Memory) -> None:
+async def test_the_goal_and_open_tasks_are_repeated_when_results_are_replaced(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("the goal " + "g" * 300)
     plan = memory_pb2.Plan(plan_id="p")
     plan.tasks.add(task_id="00000001", description="swim", status="init")
     await memory.append(chat_id, run_id, step_line(user("go"), plan=plan))
-    *_, asked = await memory.context(chat_id, run_id, recap=RECAP, reminders=["first"])
-    assert asked.content[-1].text == "<system_reminder>\nfirst\n</system_reminder>"
+    *_, last_message = await memory.context(chat_id, run_id, recap=RECAP, reminders=["first"])
+    assert last_message.content[-1].text == "<system_reminder>\nfirst\n</system_reminder>"
     for index in range(STEPS):
         await work(memory, chat_id, run_id, index)
-    *_, asked = await memory.context(chat_id, run_id, recap=RECAP, reminders=["first"])
+    *_, last_message = await memory.context(chat_id, run_id, recap=RECAP, reminders=["first"])
     tasks = f"Open tasks:\n- 00000001: swim (init){END}"
-    told = f"<system_reminder>\n{tasks.removesuffix(END)}\nfirst{END}"
-    assert asked.content[-1].text == told, "the goal is there, word for word"
+    expected = f"<system_reminder>\n{tasks.removesuffix(END)}\nfirst{END}"
+    assert last_message.content[-1].text == expected, "the goal is there, word for word"
     await memory.append(chat_id, run_id, memory_pb2.LogLine(intent=memory_pb2.NoteLine(text="another goal")))
-    *_, asked = await memory.context(chat_id, run_id, recap=RECAP)
-    assert asked.content[-1].text == f"<system_reminder>\nGoal:\n- another goal\n\n{tasks}"
+    *_, last_message = await memory.context(chat_id, run_id, recap=RECAP)
+    assert last_message.content[-1].text == f"<system_reminder>\nGoal:\n- another goal\n\n{tasks}"
 
 
 @pytest.mark.parametrize("tokens_max", [10, 40, 60, 100, 150, 200, 400])
-async def test_the_active_prompt_keeps_to_its_tokens(memory: Memory, tokens_max: int) -> None:
+async def test_the_active_prompt_stays_within_its_token_limit(memory: Memory, tokens_max: int) -> None:
     chat_id, run_id = await memory.begin("hi")
-    told = memory_pb2.LogLine(intent=memory_pb2.NoteLine(text="find the source of the river " * 6))
-    await memory.append(chat_id, run_id, told)
+    intent = memory_pb2.LogLine(intent=memory_pb2.NoteLine(text="find the source of the river " * 6))
+    await memory.append(chat_id, run_id, intent)
     for index in range(STEPS):
         await work(memory, chat_id, run_id, index)
     settings = memory_pb2.RecapSettings(active_prompt_tokens_max=tokens_max)
@@ -111,7 +114,7 @@ async def test_the_active_prompt_keeps_to_its_tokens(memory: Memory, tokens_max:
 
 
 @pytest.mark.parametrize("recap", [RECAP, None], ids=["on", "off"])
-async def test_goal_and_tasks_of_an_ended_run_are_said_to_be_over_once(
+async def test_the_goal_and_tasks_of_an_ended_run_are_declared_over_once(
     memory: Memory, recap: memory_pb2.RecapSettings | None
 ) -> None:
     chat_id, run_id = await memory.begin("the goal")

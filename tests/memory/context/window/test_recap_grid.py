@@ -1,4 +1,4 @@
-"""Recap never costs more than it saves, whatever a run's length, its results' size and its tools."""
+"""Recap never costs more than it saves, for any length of run, size of results and set of tools."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.support.memory.writing import Memory
 @pytest.mark.parametrize("steps", STEPS)
 @pytest.mark.parametrize("chars", CHARS)
 @pytest.mark.parametrize("tools", TOOLS)
-async def test_recap_never_costs_and_saves_where_there_is_much(
+async def test_recap_never_costs_more_and_saves_on_long_runs_with_large_results(
     memory: Memory, steps: int, chars: int, tools: str
 ) -> None:
     without = await spend(memory.stub, steps, chars, None, TOOLS[tools])

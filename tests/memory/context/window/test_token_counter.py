@@ -1,4 +1,4 @@
-"""Token counts stand in the log: made once, when a message is appended, and what usage has taught stands there too."""
+"""Token counts are stored in the log when a message is appended; ratios learned from usage are stored there too."""
 
 import re
 import struct
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.engines
 
 COUNT = re.compile(rb'"_tokens":\{"encoding":"\w+","count":(\d+)\}')
 WIDE = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 1000, 400)
-"""The beginning of a picture of two tiles."""
+"""The header of an image of two tiles."""
 
 
 def messages_in(folder: Path, chat_id: str) -> list[dict[str, Any]]:
@@ -39,12 +39,12 @@ def rewrite(folder: Path, chat_id: str, count: bytes) -> None:
     edit_log(path, lambda line: COUNT.sub(count, line))
 
 
-async def test_every_message_has_its_count_and_the_name_of_its_encoding(serve: Serve, folder: Path) -> None:
+async def test_every_message_is_stored_with_its_count_and_encoding(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
         chat_id, run_id = await memory.begin("hi")
         await memory.append(chat_id, run_id, step_line(content("one two"), call("t1", "{cut"), result("t1", "水")))
-    told = [content("one two"), call("t1", "{}"), result("t1", "水")]
-    expected = [count.count_message(message.message, "o200k_base") for message in told]
+    messages = [content("one two"), call("t1", "{}"), result("t1", "水")]
+    expected = [count.count_message(message.message, "o200k_base") for message in messages]
     stored = [message["_tokens"] for message in messages_in(folder, chat_id)]
     assert stored == [{"encoding": "o200k_base", "count": count} for count in expected]
 
@@ -59,7 +59,7 @@ async def test_nothing_is_counted_again_after_a_restart(serve: Serve, folder: Pa
 
 
 @pytest.mark.parametrize("stored", [rb"\g<0>", b'"_other":1', b'"_tokens":{"encoding":"p50k_base","count":500}'])
-async def test_what_a_log_does_not_say_is_counted_and_a_restart_changes_nothing(
+async def test_missing_counts_are_computed_and_a_restart_changes_nothing(
     serve: Serve, folder: Path, stored: bytes
 ) -> None:
     async with serve() as memory:
@@ -80,7 +80,7 @@ async def test_a_chat_is_counted_in_the_encoding_of_its_model(memory: Memory, fo
     assert loaded.tokens == count.count_request(loaded.messages, (), "o200k_base")
 
 
-async def test_what_usage_has_taught_is_known_after_a_restart(serve: Serve, folder: Path) -> None:
+async def test_a_ratio_learned_from_usage_is_kept_after_a_restart(serve: Serve, folder: Path) -> None:
     other = limits(window=1_000_000, model="qwen3-max")
     async with serve() as memory:
         chat_id, run_id = await memory.begin("hello " * 500)
@@ -97,12 +97,12 @@ async def test_what_usage_has_taught_is_known_after_a_restart(serve: Serve, fold
         assert unknown.tokens < 1.2 * exact, "another model has taught nothing"
 
 
-async def test_a_picture_costs_what_its_size_says_wherever_it_is_kept(serve: Serve, folder: Path) -> None:
+async def test_an_image_is_counted_by_its_size_wherever_it_is_stored(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
         chat_id, run_id = await memory.begin("hi")
         blob_id = await memory.put_blob(chat_id, WIDE)
-        for shown in (image(data=WIDE), image(url=f"blob:{blob_id}")):
-            await memory.append(chat_id, run_id, step_line(user("", shown)))
+        for picture in (image(data=WIDE), image(url=f"blob:{blob_id}")):
+            await memory.append(chat_id, run_id, step_line(user("", picture)))
         loaded = await load(memory, chat_id, run_id)
         assert loaded.tokens == count.count_request(loaded.messages, (), "o200k_base")
         cost = 5 + BASE_TOKENS + 2 * TILE_TOKENS
@@ -113,7 +113,7 @@ async def test_a_picture_costs_what_its_size_says_wherever_it_is_kept(serve: Ser
 
 
 @given(st.lists(st.lists(log_messages | st.builds(reasoning, st.just(" so")), min_size=1, max_size=5), max_size=5))
-async def test_sums_of_stored_counts_are_the_counts_of_requests(steps: list[Any]) -> None:
+async def test_sums_of_stored_counts_equal_the_counts_of_requests(steps: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as name:
         async with memory_over(Path(name)) as memory:
             chat_id, run_id = await memory.begin("hi")

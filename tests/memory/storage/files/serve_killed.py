@@ -1,5 +1,6 @@
-"""`python -m tests.memory.storage.files.serve_killed FOLDER` serves a folder and prints how many chats its index has as
-soon as it has taken in some of a backlog; whoever runs it kills it then."""
+"""`python -m tests.memory.storage.files.serve_killed FOLDER` serves a folder and prints how many chats its index has
+once it has read some of a backlog; the caller kills it then.
+"""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Chats that are served before the index has their logs, which is made behind, held by the test in the middle of it."""
+"""Chats that are served before the index has read their logs; the test holds the indexing in the background."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ OLD_S = 1_000_000_000
 
 @dataclass(slots=True)
 class HeldSteps:
-    """The work behind, which waits until the test lets it go on."""
+    """The background indexing, which waits until the test sets `go_on`."""
 
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -47,7 +47,7 @@ class HeldSteps:
 
 @asynccontextmanager
 async def serving_unindexed(folder: Path) -> AsyncGenerator[tuple[Memory, HeldSteps]]:
-    """A service whose index has none of the folder's chats, and makes it when it is let."""
+    """Serve a folder whose index has none of its chats, and is filled once the test allows it."""
     lose_index(folder)
     held = HeldSteps()
     async with memory_over(folder, start_logs_max=0, run_backlog=held) as memory:
@@ -55,7 +55,7 @@ async def serving_unindexed(folder: Path) -> AsyncGenerator[tuple[Memory, HeldSt
 
 
 async def make_index(memory: Memory, held: HeldSteps) -> None:
-    """Let the work go on to its end."""
+    """Let the indexing run to its end."""
     held.go_on.set()
     while (await memory.chats()).HasField("index_progress"):
         await asyncio.sleep(0.01)
@@ -65,17 +65,17 @@ def _set_time(path: Path, at_s: int) -> None:
     os.utime(path, (at_s, at_s))
 
 
-async def make_charged(memory: Memory, *, ends: bool = True) -> tuple[str, str]:
+async def make_charged_chat(memory: Memory, *, ends: bool = True) -> tuple[str, str]:
     chat_id, run_id = await memory.begin_with(said(charge(nano_usd=1_500)), message="水车")
     if ends:
         await memory.append(chat_id, run_id, run_line())
     return chat_id, run_id
 
 
-async def test_a_chat_is_served_by_its_id_and_lists_say_what_they_lack(folder: Path) -> None:
+async def test_an_unindexed_chat_is_served_by_its_id_and_lists_report_the_progress(folder: Path) -> None:
     async with memory_over(folder) as memory:
-        chat_id, run_id = await make_charged(memory)
-        other_id, _ = await make_charged(memory)
+        chat_id, run_id = await make_charged_chat(memory)
+        other_id, _ = await make_charged_chat(memory)
     async with serving_unindexed(folder) as (memory, held):
         listed = await memory.chats()
         assert (list(listed.chats), listed.index_progress.chats_done, listed.index_progress.chats) == ([], 0, 2)
@@ -91,10 +91,10 @@ async def test_a_chat_is_served_by_its_id_and_lists_say_what_they_lack(folder: P
         assert len(await memory.search("水车")) == 2
 
 
-async def test_what_is_appended_to_a_chat_that_is_not_indexed_counts_once(folder: Path) -> None:
+async def test_an_append_to_an_unindexed_chat_is_charged_once(folder: Path) -> None:
     async with memory_over(folder) as memory:
-        chat_id, _ = await make_charged(memory)
-        await make_charged(memory)
+        chat_id, _ = await make_charged_chat(memory)
+        await make_charged_chat(memory)
     async with serving_unindexed(folder) as (memory, held):
         await memory.begin_with(said(charge(nano_usd=20)), run_line(), message="again", chat_id=chat_id)
         await make_index(memory, held)
@@ -104,10 +104,10 @@ async def test_what_is_appended_to_a_chat_that_is_not_indexed_counts_once(folder
         assert await total(memory) == 3_020
 
 
-async def test_a_chat_that_is_deleted_unindexed_is_gone_and_its_cost_is_not(folder: Path) -> None:
+async def test_an_unindexed_chat_can_be_deleted_and_its_cost_is_kept(folder: Path) -> None:
     async with memory_over(folder) as memory:
-        chat_id, _ = await make_charged(memory)
-        await make_charged(memory)
+        chat_id, _ = await make_charged_chat(memory)
+        await make_charged_chat(memory)
     async with serving_unindexed(folder) as (memory, held):
         await memory.delete(chat_id)
         with pytest.raises(NotFound):
@@ -117,16 +117,16 @@ async def test_a_chat_that_is_deleted_unindexed_is_gone_and_its_cost_is_not(fold
         assert await total(memory) == 3_000
 
 
-async def test_nothing_is_decided_on_half_an_index(folder: Path) -> None:
+async def test_calls_that_need_the_whole_index_are_refused_until_it_is_complete(folder: Path) -> None:
     async with memory_over(folder) as memory:
-        _, run_id = await make_charged(memory)
+        _, run_id = await make_charged_chat(memory)
         with acting_as(ADA):
-            await make_charged(memory)
+            await make_charged_chat(memory)
     async with serving_unindexed(folder) as (memory, held):
         with acting_as(ADA):
-            _, spending = await begin(memory)
+            _, run_id_of_claim = await begin(memory)
             with pytest.raises(IndexIncomplete, match="0 of 2 chats") as refused:
-                await claim(memory, spending, 9_000)
+                await claim(memory, run_id_of_claim, 9_000)
             with pytest.raises(IndexIncomplete):
                 await total(memory)
         assert refused.value.retry_after_s
@@ -137,24 +137,24 @@ async def test_nothing_is_decided_on_half_an_index(folder: Path) -> None:
         await make_index(memory, held)
         assert (await memory.chat(run_id=run_id)).chat_id
         with acting_as(ADA):
-            assert await claim(memory, spending, 1_000) == 1_000
+            assert await claim(memory, run_id_of_claim, 1_000) == 1_000
             assert await total(memory) == 1_500
 
 
-async def test_logs_that_were_last_changed_before_a_budgets_period_do_not_hold_it_up(folder: Path) -> None:
+async def test_logs_older_than_a_budgets_period_do_not_delay_it(folder: Path) -> None:
     async with memory_over(folder) as memory:
-        chat_id, _ = await make_charged(memory)
+        chat_id, _ = await make_charged_chat(memory)
     _set_time(folder / f"{chat_id}.json", OLD_S)
     async with serving_unindexed(folder) as (memory, _):
         with acting_as(ADA):
-            _, spending = await begin(memory)
-            assert await claim(memory, spending, 9_000) == 9_000
+            _, claim_run_id = await begin(memory)
+            assert await claim(memory, claim_run_id, 9_000) == 9_000
 
 
-async def test_a_run_that_had_not_ended_is_taken_over_once(folder: Path) -> None:
+async def test_an_unfinished_run_is_taken_over_once(folder: Path) -> None:
     async with memory_over(folder) as memory:
-        chat_id, run_id = await make_charged(memory, ends=False)
-        await make_charged(memory)
+        chat_id, run_id = await make_charged_chat(memory, ends=False)
+        await make_charged_chat(memory)
     async with serving_unindexed(folder) as (memory, held):
         assert await memory.list_unfinished() == []
         generation = await memory.acquire(chat_id, run_id, "one")
@@ -168,9 +168,9 @@ async def test_a_run_that_had_not_ended_is_taken_over_once(folder: Path) -> None
         assert await memory.list_unfinished() == []
 
 
-async def test_a_line_that_a_crash_has_cut_is_set_aside_once_and_what_follows_stays(folder: Path) -> None:
+async def test_a_line_cut_by_a_crash_is_set_aside_once_and_later_lines_stay(folder: Path) -> None:
     async with memory_over(folder) as memory:
-        chat_id, _ = await make_charged(memory)
+        chat_id, _ = await make_charged_chat(memory)
     log = folder / f"{chat_id}.json"
     whole = log.read_bytes()
     log.write_bytes(whole + b'{"_type":"query","chatId"')
@@ -184,7 +184,7 @@ async def test_a_line_that_a_crash_has_cut_is_set_aside_once_and_what_follows_st
     assert log.read_bytes().count(b"\n") == whole.count(b"\n") + 2
 
 
-async def test_gates_come_to_an_inbox_that_is_watched_while_the_index_is_made(folder: Path) -> None:
+async def test_a_watched_inbox_receives_gates_while_the_index_is_made(folder: Path) -> None:
     async with memory_over(folder) as memory:
         await memory.begin_with(approval("g1", "write"))
     async with serving_unindexed(folder) as (memory, held), asyncio.timeout(30):
@@ -198,22 +198,22 @@ async def test_gates_come_to_an_inbox_that_is_watched_while_the_index_is_made(fo
             assert (await anext(aiter(news))).gate.state == "open"
 
 
-async def test_a_webhook_is_made_but_not_changed_before_what_it_was_to_be_told_of_is_known(folder: Path) -> None:
+async def test_a_webhook_can_be_created_but_not_changed_before_its_events_are_known(folder: Path) -> None:
     async with memory_over(folder) as memory:
-        await make_charged(memory)
+        await make_charged_chat(memory)
     async with serving_unindexed(folder) as (memory, held):
         with acting_as(OPERATOR):
-            made = (await memory.call("CreateWebhook", url=URL)).webhook
+            created = (await memory.call("CreateWebhook", url=URL)).webhook
             with pytest.raises(IndexIncomplete):
-                await memory.call("UpdateWebhook", webhook_id=made.webhook_id, paused=True)
+                await memory.call("UpdateWebhook", webhook_id=created.webhook_id, paused=True)
             await make_index(memory, held)
-            changed = await memory.call("UpdateWebhook", webhook_id=made.webhook_id, paused=True)
+            changed = await memory.call("UpdateWebhook", webhook_id=created.webhook_id, paused=True)
     assert changed.webhook.paused
 
 
-async def test_no_chat_is_pruned_and_no_blob_taken_for_an_orphan_before_all_are_known(folder: Path) -> None:
+async def test_nothing_is_pruned_and_no_blob_is_an_orphan_before_all_chats_are_known(folder: Path) -> None:
     async with memory_over(folder) as memory:
-        chat_id, _ = await make_charged(memory)
+        chat_id, _ = await make_charged_chat(memory)
         blob_id = await memory.put_blob(chat_id, b"\x89PNG\r\n\x1a\n")
     _set_time(folder / "blobs" / chat_id, OLD_S)
     lose_index(folder)
@@ -229,7 +229,7 @@ async def test_no_chat_is_pruned_and_no_blob_taken_for_an_orphan_before_all_are_
     disk.close()
 
 
-async def test_a_service_that_is_killed_meanwhile_goes_on_where_it_was(folder: Path) -> None:
+async def test_a_service_that_is_killed_during_indexing_continues_where_it_was(folder: Path) -> None:
     await copies(partial(memory_over, folder), folder, START_LOGS_MAX + 1_000)
     program = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.memory.storage.files.serve_killed", str(folder)), stdout=asyncio.subprocess.PIPE
@@ -238,13 +238,13 @@ async def test_a_service_that_is_killed_meanwhile_goes_on_where_it_was(folder: P
     async with asyncio.timeout(60):
         while not (line := await program.stdout.readline()).startswith(b"done"):
             assert line, "it ended"
-    done = int(line.split()[1])
+    indexed_count = int(line.split()[1])
     program.send_signal(signal.SIGKILL)
     await program.wait()
     held = HeldSteps()
     async with memory_over(folder, start_logs_max=0, run_backlog=held) as memory:
-        left = (await memory.chats()).index_progress.chats
-        assert 0 < left <= START_LOGS_MAX + 1_000 - done
+        remaining = (await memory.chats()).index_progress.chats
+        assert 0 < remaining <= START_LOGS_MAX + 1_000 - indexed_count
         await make_index(memory, held)
     with suppress(ProcessLookupError):
         program.kill()

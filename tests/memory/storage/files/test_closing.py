@@ -1,4 +1,4 @@
-"""A file is closed after the transaction that a cancelled task has left in a thread: SQLite would crash."""
+"""A file is closed only after a transaction that a cancelled task left in a thread, because SQLite would crash."""
 
 import asyncio
 import threading
@@ -12,17 +12,17 @@ from services.memory.storage.files.sqlite import SqliteSql
 READ = ("SELECT 1", ())
 
 
-async def test_closing_waits_for_the_transaction_of_a_task_that_was_cancelled(tmp_path: Path) -> None:
+async def test_closing_waits_for_the_transaction_of_a_cancelled_task(tmp_path: Path) -> None:
     file = SqliteSql(tmp_path / "records.sqlite", DiskRoom(tmp_path), (), tmp_path / "older")
-    has_begun, may_end = threading.Event(), threading.Event()
+    has_started, may_end = threading.Event(), threading.Event()
 
     def decide(rows: object) -> tuple[list[tuple[str, tuple[()]]], None]:
-        has_begun.set()
+        has_started.set()
         may_end.wait(60)
         return [READ], None
 
     deciding = asyncio.create_task(file.decide("", READ, decide))
-    await asyncio.to_thread(has_begun.wait, 60)
+    await asyncio.to_thread(has_started.wait, 60)
     deciding.cancel()
     with pytest.raises(asyncio.CancelledError):
         await deciding

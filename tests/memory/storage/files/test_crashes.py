@@ -1,7 +1,6 @@
-"""Crashes and failing disks under a real process: nothing acknowledged is lost or doubled, and no number is missing.
+"""Crashes and failing disks under a real process: nothing acknowledged is lost or duplicated, and no number is missing.
 
-strace makes the calls of the log's files fail where they are made; without it those tests are skipped with a notice.
-.ci/run installs it.
+strace makes calls on the log files fail; without it those tests are skipped with a notice. .ci/run installs it.
 """
 
 import asyncio
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.memory.acknowledged import Acknowledged, kill_somewhere, start
+from tests.support.memory.acknowledged import Acknowledged, kill_at_random, start
 from tests.support.memory.crashing import write
 from tests.support.memory.engines import Serve
 from tests.support.memory.writing import new_id
@@ -21,10 +20,10 @@ CHATS = 3
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed on this machine")
 
 
-def check(told: Acknowledged, folder: Path, chat_id: str, *, may_be_damaged: bool = False) -> None:
-    """Hold the chat's file against what was acknowledged."""
+def check(acknowledged: Acknowledged, folder: Path, chat_id: str, *, may_be_damaged: bool = False) -> None:
+    """Compare the chat's file with what was acknowledged."""
     path = folder / f"{chat_id}.json"
-    if told.check(chat_id, path.read_bytes() if path.exists() else b"") != path_bytes(path):
+    if acknowledged.check(chat_id, path.read_bytes() if path.exists() else b"") != path_bytes(path):
         assert may_be_damaged
 
 
@@ -32,17 +31,17 @@ def path_bytes(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-async def test_after_every_kill_the_log_goes_on_where_it_was(serve: Serve, folder: Path) -> None:
-    chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
+async def test_after_every_kill_the_log_continues_where_it_was(serve: Serve, folder: Path) -> None:
+    chat_ids, acknowledged = [new_id() for _ in range(CHATS)], Acknowledged()
     for turn in map(str, range(2)):
         writer = await start(str(folder), turn, chat_ids)
-        await kill_somewhere(writer, told)
-        # The same run again, from its beginning: what is there already is not appended again.
+        await kill_at_random(writer, acknowledged)
+        # The same run again, from its start: lines that are there already are not appended again.
         async with asyncio.timeout(600), serve() as memory:
             for chat_id in chat_ids:
-                check(told, folder, chat_id)
+                check(acknowledged, folder, chat_id)
                 await write(memory, chat_id, turn)
-                check(told, folder, chat_id)
+                check(acknowledged, folder, chat_id)
             assert await memory.list_unfinished() == []
             assert len((await memory.chats()).chats) == CHATS
             for chat_id in chat_ids:
@@ -70,33 +69,31 @@ INJECTIONS = [
 
 @needs_strace
 @pytest.mark.parametrize("injection", INJECTIONS)
-async def test_a_call_that_fails_loses_and_doubles_nothing(serve: Serve, folder: Path, injection: str) -> None:
-    chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
+async def test_a_failed_call_loses_and_duplicates_nothing(serve: Serve, folder: Path, injection: str) -> None:
+    chat_ids, acknowledged = [new_id() for _ in range(CHATS)], Acknowledged()
     async with serve():
         pass  # makes the folders, without which nothing starts
-    await run_injected(folder, chat_ids, told, f"inject={injection}")
-    assert told.spans
+    await run_injected(folder, chat_ids, acknowledged, f"inject={injection}")
+    assert acknowledged.spans
     async with asyncio.timeout(600), serve() as memory:
         for chat_id in chat_ids:
-            check(told, folder, chat_id)
+            check(acknowledged, folder, chat_id)
             await write(memory, chat_id, "turn")
-            check(told, folder, chat_id)
+            check(acknowledged, folder, chat_id)
         assert await memory.list_unfinished() == []
         assert len((await memory.chats()).chats) == CHATS
 
 
 @needs_strace
-async def test_an_append_that_cannot_be_taken_back_stops_its_chat_until_the_next_start(
-    serve: Serve, folder: Path
-) -> None:
-    chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
+async def test_an_append_that_cannot_be_undone_stops_its_chat_until_the_next_start(serve: Serve, folder: Path) -> None:
+    chat_ids, acknowledged = [new_id() for _ in range(CHATS)], Acknowledged()
     both = ("inject=fdatasync:error=EIO:when=8+1", "-e", "inject=ftruncate:error=EIO")
-    await run_injected(folder, chat_ids, told, *both)
+    await run_injected(folder, chat_ids, acknowledged, *both)
     for chat_id in chat_ids:
-        check(told, folder, chat_id, may_be_damaged=True)
+        check(acknowledged, folder, chat_id, may_be_damaged=True)
     async with asyncio.timeout(600), serve() as memory:
         for chat_id in chat_ids:
-            check(told, folder, chat_id)
+            check(acknowledged, folder, chat_id)
             await write(memory, chat_id, "turn")
         assert await memory.list_unfinished() == []
 
@@ -106,25 +103,25 @@ async def test_an_append_that_cannot_be_taken_back_stops_its_chat_until_the_next
     "injection",
     ["pwrite64:error=ENOSPC:when=20+3", pytest.param("pwrite64:error=EIO:when=10+2", marks=pytest.mark.nightly)],
 )
-async def test_an_index_that_the_disk_refuses_loses_no_append(serve: Serve, folder: Path, injection: str) -> None:
-    chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
+async def test_an_index_refused_by_the_disk_loses_no_append(serve: Serve, folder: Path, injection: str) -> None:
+    chat_ids, acknowledged = [new_id() for _ in range(CHATS)], Acknowledged()
     names = ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
     async with serve():
         pass  # makes the index, without which nothing starts
-    await run_injected(folder, chat_ids, told, f"inject={injection}", names=names)
-    assert told.spans
+    await run_injected(folder, chat_ids, acknowledged, f"inject={injection}", names=names)
+    assert acknowledged.spans
     async with asyncio.timeout(600), serve() as memory:
         for chat_id in chat_ids:
-            check(told, folder, chat_id)
+            check(acknowledged, folder, chat_id)
         known = {chat.chat_id for chat in (await memory.chats()).chats}
-        assert known == {chat_id for chat_id, _ in told.spans}
+        assert known == {chat_id for chat_id, _ in acknowledged.spans}
         assert {hit.chat_id for hit in await memory.search("go", limit=100)} == known
 
 
 async def run_injected(
-    folder: Path, chat_ids: list[str], told: Acknowledged, *expressions: str, names: tuple[str, ...] = ()
+    folder: Path, chat_ids: list[str], acknowledged: Acknowledged, *expressions: str, names: tuple[str, ...] = ()
 ) -> None:
-    """Run a writer whose calls on the log's files, or on those named, fail as strace is told."""
+    """Run a writer whose calls on the log files, or on `names`, fail as the strace expressions say."""
     os.makedirs(folder, exist_ok=True)
     files = names or (".", *(f"{chat_id}.json" for chat_id in chat_ids))
     paths = [f"--trace-path={folder / name}" for name in files]
@@ -134,7 +131,7 @@ async def run_injected(
         writer = await start(str(folder), "turn", chat_ids, *strace)
         printed, _ = await writer.communicate()
     for line in printed.splitlines():
-        told.note(line)
+        acknowledged.note(line)
     assert (
         b"INJECTED" in (folder.parent / "strace").read_bytes() or b"SIGKILL" in (folder.parent / "strace").read_bytes()
     )

@@ -1,7 +1,7 @@
-"""Damage of one chat or record, beside which the rest is served.
+"""Damage of one chat or record, while all others are served.
 
-Lines that are JSON and hold what no view can take, of older versions or edited by hand; gates of damaged chats, which
-stay listed; and bytes that a disk has damaged in the files next to the logs.
+Lines that are valid JSON but fit no view, of older versions or edited by hand; gates of damaged chats, which stay
+listed; and bytes that a disk has damaged in the files next to the logs.
 """
 
 import re
@@ -44,14 +44,14 @@ ODD = [
 
 
 def list_cases() -> Iterator[Any]:
-    """Return each line with a new index and with the old one; the check has them by turns."""
+    """Return each line with a new index and with the old one; `make check` runs half of them."""
     for number, (line, is_index_new) in enumerate(product(ODD, (True, False))):
         marks = [pytest.mark.nightly] if number % 4 in (1, 2) else []
         yield pytest.param(*line, is_index_new, marks=marks)
 
 
 @pytest.mark.parametrize(("index", "before", "after", "is_index_new"), list(list_cases()))
-async def test_an_odd_line_is_damage_of_its_own_chat(
+async def test_a_malformed_line_damages_only_its_own_chat(
     index: int, before: bytes, after: bytes, is_index_new: bool, serve: Serve, folder: Path
 ) -> None:
     async with serve() as memory:
@@ -76,7 +76,7 @@ async def test_an_odd_line_is_damage_of_its_own_chat(
     assert f"{chat_id}: line {index + 1} " in await tool(folder, "verify", exit_code=1)
 
 
-async def test_chats_of_times_that_no_date_has_come_in_pages(serve: Serve, folder: Path) -> None:
+async def test_chats_with_impossible_times_are_listed_page_by_page(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
         chats = [(await memory.begin_and_end())[0] for _ in range(4)]
     for chat_id, time in zip(chats, (b"-5", b"-6", b"1500000000000000", b"1500000000000001"), strict=True):
@@ -84,8 +84,8 @@ async def test_chats_of_times_that_no_date_has_come_in_pages(serve: Serve, folde
         path.write_bytes(re.sub(rb'"updatedAt":\d+', b'"updatedAt":' + time, without_checksums(path.read_bytes())))
     (folder / INDEX_NAME).unlink()
     async with serve() as memory:
-        seen = [chat.chat_id for page in await read_pages(memory, "ListChats", "chats", 1) for chat in page]
-        assert seen == [chats[n] for n in (3, 2, 0, 1)]
+        listed = [chat.chat_id for page in await read_pages(memory, "ListChats", "chats", 1) for chat in page]
+        assert listed == [chats[n] for n in (3, 2, 0, 1)]
 
 
 LINES = [
@@ -103,7 +103,7 @@ LINES = [
 
 
 LOST = {"the opening of form_1": {"form_1"}, "the opening of form_2": {"form_2"}}
-"""What a line that cannot be read takes with it."""
+"""Gates that are lost with a line that cannot be read."""
 
 
 @pytest.mark.parametrize("is_index_new", [True, False], ids=["index made anew", "index kept"])
@@ -153,7 +153,7 @@ def find_file(folder: Path) -> Path:
     return path
 
 
-async def test_costs_of_a_deleted_chat_that_cannot_be_read_are_left_out(serve: Serve, folder: Path) -> None:
+async def test_unreadable_costs_of_a_deleted_chat_are_ignored(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
         for nano_usd in (100, 20, 3):
             chat_id, _ = await memory.begin_with(said(charge(nano_usd=nano_usd)), run_line())
@@ -166,7 +166,7 @@ async def test_costs_of_a_deleted_chat_that_cannot_be_read_are_left_out(serve: S
         assert await total(memory) == 3
 
 
-async def test_a_data_key_that_cannot_be_read_is_left_out(folder: Path) -> None:
+async def test_an_unreadable_data_key_is_ignored(folder: Path) -> None:
     async with memory_over(folder, open_keys=open_keys) as memory:
         await memory.begin_and_end()
     (path,) = (folder / "encryption" / "keys").glob("*.json")
@@ -176,10 +176,10 @@ async def test_a_data_key_that_cannot_be_read_is_left_out(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("passed_ms", [HOUR, DAY])
-async def test_a_schedule_whose_zone_is_no_more_keeps_no_other_from_its_time(
+async def test_a_schedule_with_an_unknown_zone_does_not_delay_others(
     passed_ms: int, serve: Serve, folder: Path
 ) -> None:
-    """The database of zones loses names now and then."""
+    """The time zone database removes names now and then."""
     clock = Clock()
     async with serve(clock=clock) as memory:
         odd = await create(memory, cron="0 * * * *", catch_up=True, time_zone="Europe/Berlin")
@@ -191,8 +191,8 @@ async def test_a_schedule_whose_zone_is_no_more_keeps_no_other_from_its_time(
         other = await create(memory, once_at=odd.next_at + passed_ms)
         clock.pass_to(odd.next_at + passed_ms)
         due = (await list_due(memory)).due
-        assert other.schedule_id in [one.schedule.schedule_id for one in due]
-        for one in due:
-            await record(memory, one)
+        assert other.schedule_id in [item.schedule.schedule_id for item in due]
+        for item in due:
+            await record(memory, item)
         assert not (await list_due(memory)).due
         assert (await get(memory, odd.schedule_id)).next_at == 0

@@ -1,5 +1,6 @@
-"""A disk that refuses: sync fails by an argument, a write breaks off half-way by a real limit on file size; and a
-file system that is really full, in memory, of a mount namespace of the service's own."""
+"""Disks that refuse: sync fails by an argument, writes break off at a real limit on file size, and a file system in
+memory, in a mount namespace of the service's own, is really full.
+"""
 
 import asyncio
 import os
@@ -28,7 +29,7 @@ from tests.support.small_disk import SmallDisk, needs_mount, serving_on_small_di
 
 @contextmanager
 def file_size_limited(size_bytes: int) -> Generator[None]:
-    """Writes of this process beyond `size_bytes` of a file end short, and then fail with EFBIG."""
+    """Make writes of this process beyond `size_bytes` of a file end short, and then fail with EFBIG."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
     try:
@@ -37,7 +38,7 @@ def file_size_limited(size_bytes: int) -> Generator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-async def test_a_failed_sync_refuses_the_append_and_leaves_the_file_as_it_was(serve: Serve, folder: Path) -> None:
+async def test_a_failed_sync_refuses_the_append_and_leaves_the_file_unchanged(serve: Serve, folder: Path) -> None:
     sync = HeldSync()
     async with serve(sync=sync) as memory:
         chat_id, run_id = await memory.begin()
@@ -54,7 +55,7 @@ async def test_a_failed_sync_refuses_the_append_and_leaves_the_file_as_it_was(se
         assert len(await memory.context(chat_id, run_id)) == 2
 
 
-async def test_a_refused_end_leaves_the_run_unfinished(serve: Serve) -> None:
+async def test_a_run_whose_end_is_refused_stays_unfinished(serve: Serve) -> None:
     sync = HeldSync()
     async with serve(sync=sync) as memory:
         chat_id, run_id = await memory.begin()
@@ -67,7 +68,7 @@ async def test_a_refused_end_leaves_the_run_unfinished(serve: Serve) -> None:
         assert await memory.list_unfinished() == []
 
 
-async def test_nobody_is_refused_for_a_change_that_the_disk_refuses(serve: Serve) -> None:
+async def test_a_state_update_does_not_conflict_with_one_that_the_disk_refused(serve: Serve) -> None:
     sync = HeldSync()
     async with serve(sync=sync) as memory, asyncio.TaskGroup() as group:
         chat_id, run_id = await memory.begin()
@@ -85,7 +86,7 @@ async def test_nobody_is_refused_for_a_change_that_the_disk_refuses(serve: Serve
 
 
 async def catch(call: Awaitable[object]) -> object:
-    """Return the answer, or the error."""
+    """Return the result or the error."""
     try:
         return await call
     except HeadraceError as error:
@@ -107,8 +108,8 @@ async def test_a_new_chat_whose_first_append_fails_does_not_exist(serve: Serve) 
         assert [chat.chat_id for chat in (await memory.chats()).chats] == [chat_id]
 
 
-async def test_a_write_that_breaks_off_leaves_no_half_line(memory: Memory, folder: Path) -> None:
-    # Long, so that the limit meets the log alone, not the index or what is printed.
+async def test_an_interrupted_write_leaves_no_partial_line(memory: Memory, folder: Path) -> None:
+    # Long, so that the limit affects only the log, not the index or the output.
     chat_id, run_id = await memory.begin("x" * 1_000_000)
     path = folder / f"{chat_id}.json"
     before = path.read_bytes()
@@ -130,7 +131,7 @@ async def test_appends_that_share_a_failed_write_all_fail_and_leave_no_gap(serve
         assert (await memory.append(chat_id, run_id, step_line(user("x")))).first_n == 2
 
 
-async def test_of_many_chats_that_are_written_together_one_fails_alone(serve: Serve, folder: Path) -> None:
+async def test_of_many_chats_written_together_only_the_failing_one_is_refused(serve: Serve, folder: Path) -> None:
     sync = HeldSync()
     async with asyncio.timeout(200), serve(sync=sync) as memory:
         chats = [await memory.begin() for _ in range(2 * FILES_MIN + 1)]
@@ -146,7 +147,7 @@ async def test_of_many_chats_that_are_written_together_one_fails_alone(serve: Se
         assert [len(await memory.context(*chat)) for chat in chats] == [2] * 7 + [1] + [2] * (len(chats) - 8)
 
 
-async def test_a_failure_that_nobody_waits_for_any_more_does_not_stop_the_writer(serve: Serve) -> None:
+async def test_a_failure_whose_caller_has_left_does_not_stop_the_writer(serve: Serve) -> None:
     sync = HeldSync()
     async with asyncio.timeout(200), serve(sync=sync) as memory:
         chat_id, run_id = await memory.begin()
@@ -164,9 +165,9 @@ async def test_a_failure_that_nobody_waits_for_any_more_does_not_stop_the_writer
         assert (await memory.append(chat_id, run_id, step_line(user("c")))).first_n == 2
 
 
-async def test_a_log_that_cannot_be_put_right_is_read_only(serve: Serve, folder: Path) -> None:
+async def test_a_log_that_cannot_be_repaired_is_read_only(serve: Serve, folder: Path) -> None:
     def break_for_good(fd: int) -> None:
-        # What the append's own clean-up meets too: its file is closed under it.
+        # The clean-up of the append meets this too: its file is closed under it.
         if broken:
             os.close(fd)
             os.open(os.devnull, os.O_RDONLY)
@@ -184,7 +185,7 @@ async def test_a_log_that_cannot_be_put_right_is_read_only(serve: Serve, folder:
         assert len(await memory.context(chat_id, run_id)) == 1
 
 
-async def test_a_log_that_somebody_removed_does_not_come_back_with_a_hole(memory: Memory, folder: Path) -> None:
+async def test_a_removed_log_is_not_recreated_with_a_gap(memory: Memory, folder: Path) -> None:
     chat_id, run_id = await memory.begin()
     os.unlink(folder / f"{chat_id}.json")
     with pytest.raises(Overloaded, match="No such file"):
@@ -225,13 +226,13 @@ async def serving_memory(tmp_path: Path) -> AsyncGenerator[Small]:
 
 @needs_mount
 @pytest.mark.parametrize("kind", ["bytes", "inodes"])
-async def test_a_full_disk_is_a_state_that_is_told_and_left(tmp_path: Path, kind: str) -> None:
+async def test_a_full_disk_is_reported_and_left_once_there_is_room(tmp_path: Path, kind: str) -> None:
     async with serving_memory(tmp_path) as small:
         memory = small.memory
         chat_id, run_id = await memory.begin("hello world")
         blob_id = await memory.put_blob(chat_id, b"picture")
         small.disk.fill(kind)
-        appended = await append_until_refused(memory, chat_id, run_id) if kind == "bytes" else 1
+        message_count = await append_until_refused(memory, chat_id, run_id) if kind == "bytes" else 1
         refused_chat = new_id()
 
         for _ in range(20):
@@ -246,7 +247,7 @@ async def test_a_full_disk_is_a_state_that_is_told_and_left(tmp_path: Path, kind
                 await memory.remember("a fact")
         assert (await small.is_ready(), await small.is_full()) == (False, True)
 
-        assert len(await memory.context(chat_id, run_id)) == appended
+        assert len(await memory.context(chat_id, run_id)) == message_count
         assert [chat.chat_id for chat in (await memory.chats()).chats] == [chat_id]
         assert {hit.chat_id for hit in await memory.search("hello world")} == {chat_id}
         assert (await memory.blob(chat_id, blob_id)).data == b"picture"
@@ -261,14 +262,14 @@ async def test_a_full_disk_is_a_state_that_is_told_and_left(tmp_path: Path, kind
         await memory.append(chat_id, run_id, run_line())
         assert await memory.put_blob(chat_id, b"other")
         assert [chat.chat_id for chat in (await memory.chats()).chats] == [chat_id, refused_chat]
-        assert len(await memory.context(chat_id, run_id)) == appended
+        assert len(await memory.context(chat_id, run_id)) == message_count
         for log in small.disk.path.glob("*.json"):
             report = verify_log(log.read_bytes(), log.stem)
             assert (report.problems, report.torn_bytes) == ([], 0)
 
 
 @needs_mount
-async def test_a_run_that_has_begun_ends_although_there_is_no_inode_for_a_new_one(tmp_path: Path) -> None:
+async def test_a_started_run_can_end_without_a_free_inode(tmp_path: Path) -> None:
     async with serving_memory(tmp_path) as small:
         chat_id, run_id = await small.memory.begin()
         small.disk.fill("inodes")
@@ -279,7 +280,7 @@ async def test_a_run_that_has_begun_ends_although_there_is_no_inode_for_a_new_on
 
 
 async def append_until_refused(memory: Memory, chat_id: str, run_id: str) -> int:
-    """Return the number of messages that were taken."""
+    """Return the number of messages that were accepted."""
     for count in range(1, 1000):
         try:
             await memory.append(chat_id, run_id, step_line(user("x" * 500)))

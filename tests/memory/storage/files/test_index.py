@@ -1,5 +1,6 @@
-"""The index of all chats: the list, unfinished runs and deletion, before and after a restart; and how it is
-made of many logs: in portions, stopped and gone on with."""
+"""The index of all chats: the list, unfinished runs and deletion, before and after a restart; and how it is made from
+many logs: in portions, stopped and resumed.
+"""
 
 import asyncio
 import os
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.engines
 
 
 @pytest.mark.engines("postgres")
-async def test_chats_are_listed_the_last_changed_first_page_by_page(serve: Serve) -> None:
+async def test_chats_are_listed_last_changed_first_page_by_page(serve: Serve) -> None:
     async with serve() as memory:
         chats = [await memory.begin(f"chat {index}", agent_key=f"agent {index}") for index in range(5)]
         await asyncio.sleep(0.002)
@@ -51,30 +52,30 @@ async def test_chats_are_listed_the_last_changed_first_page_by_page(serve: Serve
 
 
 @pytest.mark.parametrize("fields", [{"page_size": -1}, {"page_size": 201}, {"page_token": "x"}, {"page_token": "1."}])
-async def test_a_page_that_cannot_be_is_refused(memory: Memory, fields: dict[str, int | str]) -> None:
+async def test_an_invalid_page_size_or_token_is_rejected(memory: Memory, fields: dict[str, int | str]) -> None:
     with pytest.raises(InvalidRequest):
         await memory.chats(**fields)
 
 
-async def test_runs_without_an_end_are_listed_with_the_last_seq_and_writer(serve: Serve) -> None:
+async def test_unfinished_runs_are_listed_with_the_last_seq_and_generation(serve: Serve) -> None:
     async with serve() as memory:
         ended = await memory.begin()
         await memory.append(*ended, run_line())
         waiting_chat, waiting = await memory.begin("a")
         _, second = await memory.begin("b", waiting_chat)
         await asyncio.sleep(0.002)
-        going_chat, going = await memory.begin("c", agent_key="planner")
+        running_chat, running_id = await memory.begin("c", agent_key="planner")
         covered = memory_pb2.EventRange(first_seq=4, last_seq=11)
-        await memory.append(going_chat, going, step_line(content("x", events=events(9)), events=covered))
-        reset = agent_pb2.AttemptReset(run_id=going, from_seq=11)
-        await memory.append(going_chat, going, event_line(seq=2_000_001, attempt_reset=reset), generation=2)
+        await memory.append(running_chat, running_id, step_line(content("x", events=events(9)), events=covered))
+        reset = agent_pb2.AttemptReset(run_id=running_id, from_seq=11)
+        await memory.append(running_chat, running_id, event_line(seq=2_000_001, attempt_reset=reset), generation=2)
         before = await memory.list_unfinished()
     assert sorted(before[:2], key=lambda run: run.run_id != waiting) == [
         _list_unfinished(run_id=waiting, chat_id=waiting_chat, agent_key="writer", last_seq=3),
         _list_unfinished(run_id=second, chat_id=waiting_chat, agent_key="writer", last_seq=2),
     ]
     assert before[2:] == [
-        _list_unfinished(run_id=going, chat_id=going_chat, agent_key="planner", generation=2, last_seq=2_000_001)
+        _list_unfinished(run_id=running_id, chat_id=running_chat, agent_key="planner", generation=2, last_seq=2_000_001)
     ]
     async with serve() as memory:
         assert await memory.list_unfinished() == before
@@ -98,15 +99,15 @@ async def test_a_chat_with_an_unfinished_run_is_not_deleted(memory: Memory) -> N
     assert (await memory.append(chat_id, run_id, query_line())).chat_created
 
 
-async def test_a_chat_that_is_deleted_and_made_again_at_the_same_moment_is_whole(serve: Serve) -> None:
+async def test_deleting_and_recreating_a_chat_concurrently_leaves_it_consistent(serve: Serve) -> None:
     chat_id = new_id()
     async with asyncio.timeout(300), serve() as memory:
         for _ in range(40):
             runs = [new_id() for _ in range(4)]
-            asked = [memory.append(chat_id, run_id, query_line(), run_line()) for run_id in runs]
-            late = [memory.append(chat_id, run_id, step_line(content("late"))) for run_id in runs]
-            deleted = [memory.delete(chat_id) for _ in range(3)]
-            await asyncio.gather(*asked[:2], *deleted, *late, *asked[2:], return_exceptions=True)
+            appends = [memory.append(chat_id, run_id, query_line(), run_line()) for run_id in runs]
+            late_appends = [memory.append(chat_id, run_id, step_line(content("late"))) for run_id in runs]
+            deletions = [memory.delete(chat_id) for _ in range(3)]
+            await asyncio.gather(*appends[:2], *deletions, *late_appends, *appends[2:], return_exceptions=True)
         await memory.append(chat_id, new_id(), query_line(), run_line())
         before = await memory.chat(chat_id=chat_id)
     async with serve() as memory:
@@ -120,11 +121,11 @@ async def test_a_start_reads_only_logs_that_have_changed(serve: Serve, folder: P
     async with serve() as memory:
         chats = [await memory.begin(f"chat {index}") for index in range(3)]
         before = await memory.chats()
-    # What the index says of a log whose length and time are as it saw them is believed.
+    # If length and time of a log are unchanged, the index is trusted.
     path = folder / f"{chats[0][0]}.json"
-    seen = path.stat()
+    stat_before = path.stat()
     edit_log(path, lambda line: line.replace(b"chat 0", b"Chat 0"))
-    os.utime(path, ns=(seen.st_mtime_ns, seen.st_mtime_ns))
+    os.utime(path, ns=(stat_before.st_mtime_ns, stat_before.st_mtime_ns))
     async with serve() as memory:
         assert await memory.chats() == before
     os.utime(path)
@@ -144,7 +145,7 @@ def _age(path: Path) -> None:
 
 
 def _interrupt(path: Path) -> None:
-    """Leave what a start once left that was killed, or found a full disk, while it made the index."""
+    """Leave what a start left that was killed, or found a full disk, while it made the index."""
     with closing(sqlite3.connect(path)) as database:
         database.execute("DELETE FROM floor")
         database.commit()
@@ -161,7 +162,7 @@ HARMS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("harm", HARMS)
-async def test_an_index_that_cannot_be_used_is_made_anew(serve: Serve, folder: Path, harm: str) -> None:
+async def test_an_unusable_index_is_rebuilt(serve: Serve, folder: Path, harm: str) -> None:
     async with serve() as memory:
         ended, _ = await memory.begin("an ended chat")
         await memory.delete((await memory.begin_and_end("gone"))[0])
@@ -175,7 +176,7 @@ async def test_an_index_that_cannot_be_used_is_made_anew(serve: Serve, folder: P
         assert await memory.acquire(chat_id, run_id, "another owner")
 
 
-async def test_logs_that_come_and_go_while_nobody_looks_are_noticed(serve: Serve, folder: Path) -> None:
+async def test_logs_added_and_removed_while_stopped_are_noticed(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
         away, run_id = await memory.begin("away")
         kept, _ = await memory.begin("kept")
@@ -190,7 +191,7 @@ async def test_logs_that_come_and_go_while_nobody_looks_are_noticed(serve: Serve
         assert {chat.chat_id for chat in (await memory.chats()).chats} == {away, kept}
 
 
-async def test_what_the_index_refused_is_read_from_the_logs_later(tmp_path: Path) -> None:
+async def test_changes_the_index_refused_are_read_from_the_logs_later(tmp_path: Path) -> None:
     refusing = Refusing(tmp_path / "index.sqlite")
     index = Index(refusing, refusing.open_reader(), lambda chat_id: chat_id, DiskRoom(tmp_path))
     running = asyncio.create_task(index.run_writes())
@@ -208,19 +209,19 @@ async def test_what_the_index_refused_is_read_from_the_logs_later(tmp_path: Path
         await running
 
 
-async def test_what_a_chat_has_cost_stays_where_its_end_and_a_new_one_are_read_together(tmp_path: Path) -> None:
+async def test_the_cost_of_a_deleted_chat_is_kept_if_its_id_is_used_again(tmp_path: Path) -> None:
     key = SpendKey(1, "default", "default", "assistant", "model", "")
     first, again = _change("a", "run"), _change("a", "another run")
     whole = {"is_whole": True, "spend": [(key, SpendSum(1, 1, 0, 1, 20))]}
     again = replace(again, chat=replace(again.chat, created_at=2), **whole)
     with closing(IndexDatabase(tmp_path / "index.sqlite", is_new=True)) as database:
         database.apply_changes([replace(first, spend=[(key, SpendSum(1, 1, 0, 1, 100))])])
-        for _ in range(2):  # the end was never written, and the log is read for what follows it
+        for _ in range(2):  # the deletion was never written, and the log is read for what follows it
             database.apply_changes([again])
             assert database.spend.sum_spend(SpendQuery("default", 0, 9)).total.cost_nano_usd == 120
 
 
-async def test_whose_a_run_is_waits_for_no_change(tmp_path: Path) -> None:
+async def test_finding_the_chat_of_a_run_does_not_wait_for_writes(tmp_path: Path) -> None:
     slow = Slow(tmp_path / "index.sqlite")
     index = Index(slow, slow.open_reader(), lambda chat_id: chat_id, DiskRoom(tmp_path))
     running = asyncio.create_task(index.run_writes())
@@ -250,7 +251,7 @@ def _change(chat_id: str, run_id: str) -> IndexChange:
 
 
 class Slow(IndexDatabase):
-    """An index file that is written when it is told to go on."""
+    """An index file whose writes wait until `go_on` is set."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, is_new=True)
@@ -264,7 +265,7 @@ class Slow(IndexDatabase):
 
 
 class Refusing(IndexDatabase):
-    """An index file that refuses to be written, while it is told to."""
+    """An index file that refuses to be written while `refuses`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, is_new=True)
@@ -281,7 +282,7 @@ def _list_unfinished(**fields: Any) -> memory_pb2.UnfinishedRun:
     return memory_pb2.UnfinishedRun(**fields, tenant="default", user="default", chat_owner="default")
 
 
-async def test_every_log_is_taken_in_however_many_there_are(serve: Serve, folder: Path) -> None:
+async def test_every_log_is_indexed_however_many_there_are(serve: Serve, folder: Path) -> None:
     chats = await copies(serve, folder)
     with closing(Disk(folder)) as disk:
         async with open_files(disk) as engine:
@@ -295,7 +296,7 @@ async def test_every_log_is_taken_in_however_many_there_are(serve: Serve, folder
     assert entry.name == "水车"
 
 
-async def test_a_start_reads_what_was_changed_last_and_no_more_than_is_read_at_once(serve: Serve, folder: Path) -> None:
+async def test_a_start_reads_the_last_changed_logs_up_to_its_limit(serve: Serve, folder: Path) -> None:
     chats = sorted(await copies(serve, folder, 4))
     for at_s, chat_id in enumerate(chats, 1_000_000):
         os.utime(folder / f"{chat_id}.json", (at_s, at_s))
@@ -307,16 +308,16 @@ async def test_a_start_reads_what_was_changed_last_and_no_more_than_is_read_at_o
         assert list(opened.backlog) == [chats[2], chats[1], chats[0]]
 
 
-async def test_a_start_that_is_stopped_leaves_what_the_next_one_goes_on_with(serve: Serve, folder: Path) -> None:
+async def test_a_start_that_is_stopped_is_continued_by_the_next_one(serve: Serve, folder: Path) -> None:
     chats = await copies(serve, folder)
     with closing(Disk(folder)) as disk:
         async with asyncio.timeout(300):
-            opening_it = asyncio.create_task(open_files(disk).__aenter__())
+            opening = asyncio.create_task(open_files(disk).__aenter__())
             while not (folder / INDEX_NAME).exists():
                 await asyncio.sleep(0.001)
-            opening_it.cancel()
+            opening.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await opening_it
+                await opening
         async with open_files(disk) as engine:
             await engine.index.wait_until_complete()
             assert set(await engine.index.list_chats()) == chats

@@ -1,5 +1,6 @@
-"""Logs of Chat Memory V3 in the folder of chats: read where they lie, continued, verified, and deleted. And a log
-that is put in place of another, beside those who read it."""
+"""Logs of Chat Memory V3 in the folder of chats: read where they are, continued, verified and deleted. And a log that
+replaces another while it is being read.
+"""
 
 import asyncio
 import json
@@ -85,18 +86,18 @@ def encode(lines: list[Any]) -> bytes:
     return b"".join(orjson.dumps(each) + b"\n" for each in lines)
 
 
-def put(folder: Path, data: bytes, chat_id: str = CHAT) -> Path:
+def write_log(folder: Path, data: bytes, chat_id: str = CHAT) -> Path:
     folder.mkdir(exist_ok=True)
     path = folder / f"{chat_id}.json"
     path.write_bytes(data)
     return path
 
 
-def numbers(path: Path) -> list[int]:
+def read_numbers(path: Path) -> list[int]:
     return [orjson.loads(each)["_n"] for each in path.read_bytes().splitlines()]
 
 
-async def texts_of(memory: Memory) -> list[str]:
+async def load_texts(memory: Memory) -> list[str]:
     return [
         event.content_snapshot.text
         for event in (await memory.chat(chat_id=CHAT)).events
@@ -107,14 +108,14 @@ async def texts_of(memory: Memory) -> list[str]:
 @pytest.mark.parametrize("end", [b"", b'{"_type":"step","chatId":"8cdb2', b"\n\n"])
 async def test_an_older_log_is_read_and_continued(serve: Serve, folder: Path, end: bytes) -> None:
     data = encode(OLDER) + end
-    path = put(folder, data)
+    path = write_log(folder, data)
     async with serve() as memory:
         (chat,) = (await memory.chats()).chats
         history = await memory.chat(chat_id=CHAT)
         assert await load_next_context(memory, CHAT) == CONTEXT
         (run,) = await memory.list_unfinished()  # the one that asked for the context
         reply = await memory.append(CHAT, run.run_id, step_line(content("Dry.", events=events(5))), run_line())
-        assert reply.last_n == len(numbers(path))
+        assert reply.last_n == len(read_numbers(path))
     assert (chat.chat_id, chat.chat_name, chat.first_agent_key) == (CHAT, "去巴黎的天气？", "writer")
     assert (chat.created_at, history.references[0].name) == (1_771_000_000_000, "a.txt")
     assert [event.WhichOneof("payload") for event in history.events] == [
@@ -123,31 +124,31 @@ async def test_an_older_log_is_read_and_continued(serve: Serve, folder: Path, en
         "request_query", "run_start", "content_snapshot", "run_complete",
     ]  # fmt: skip
     assert path.with_suffix(".json.v3").read_bytes() == data
-    assert numbers(path) == list(range(1, len(numbers(path)) + 1))
+    assert read_numbers(path) == list(range(1, len(read_numbers(path)) + 1))
     async with serve() as memory:
-        assert await texts_of(memory) == ["Sunny.", "Rain.", "Dry."]
+        assert await load_texts(memory) == ["Sunny.", "Rain.", "Dry."]
         assert not path.with_suffix(".json.damaged").exists()
         await memory.delete(CHAT)
     assert [name for name in logs_in(folder) if CHAT in name] == []
     assert not path.with_suffix(".json.v3").exists()
 
 
-def plan_of(*states: str) -> dict[str, Any]:
+def make_plan(*states: str) -> dict[str, Any]:
     tasks = [{"taskId": f"t{n}", "description": "look", "status": state} for n, state in enumerate(states)]
     return {"planId": "p1", "plan": tasks}
 
 
 @pytest.mark.parametrize("has_events", [False, True])
-async def test_an_older_chat_shows_its_plan_as_it_changed_once(serve: Serve, folder: Path, has_events: bool) -> None:
-    shown = {"type": "plan.create", "seq": 9, "chatId": CHAT, **plan_of("init")}
+async def test_the_plan_of_an_older_chat_is_shown_once_per_change(serve: Serve, folder: Path, has_events: bool) -> None:
+    stored_event = {"type": "plan.create", "seq": 9, "chatId": CHAT, **make_plan("init")}
     lines = [
         line("query", RUN, 0, query={"message": "go", "agentKey": "writer"}),
-        line("step", RUN, 1, _stage="plan", _seq=1, plan=plan_of("init"), messages=[]),
-        line("step", RUN, 2, _stage="execute", _seq=2, plan=plan_of("init"), messages=[]),
-        *([line("event", RUN, 3, event=shown)] if has_events else []),
-        line("step", RUN, 4, _stage="execute", _seq=3, plan=plan_of("completed", "init"), messages=[]),
+        line("step", RUN, 1, _stage="plan", _seq=1, plan=make_plan("init"), messages=[]),
+        line("step", RUN, 2, _stage="execute", _seq=2, plan=make_plan("init"), messages=[]),
+        *([line("event", RUN, 3, event=stored_event)] if has_events else []),
+        line("step", RUN, 4, _stage="execute", _seq=3, plan=make_plan("completed", "init"), messages=[]),
     ]
-    put(folder, encode(lines))
+    write_log(folder, encode(lines))
     async with serve() as memory:
         events = (await memory.chat(chat_id=CHAT)).events
     created = [[*event.plan_create.plan] for event in events if event.HasField("plan_create")]
@@ -156,20 +157,20 @@ async def test_an_older_chat_shows_its_plan_as_it_changed_once(serve: Serve, fol
     assert [[task.status for task in plan] for plan in updated] == ([] if has_events else [["completed", "init"]])
 
 
-async def test_a_start_that_was_killed_in_the_middle_of_it_begins_again(serve: Serve, folder: Path) -> None:
-    path = put(folder, encode(OLDER))
+async def test_a_conversion_interrupted_by_a_kill_is_repeated_at_the_next_start(serve: Serve, folder: Path) -> None:
+    path = write_log(folder, encode(OLDER))
     path.with_suffix(".json.v3").write_bytes(encode(OLDER))
     async with serve() as memory:
-        assert await texts_of(memory) == ["Sunny.", "Rain."]
+        assert await load_texts(memory) == ["Sunny.", "Rain."]
 
 
-async def test_a_log_that_appears_while_memory_runs_is_read_when_it_is_asked_for(memory: Memory, folder: Path) -> None:
-    put(folder, encode(OLDER))
-    assert await texts_of(memory) == ["Sunny.", "Rain."]
+async def test_a_log_that_appears_while_memory_runs_is_read_on_demand(memory: Memory, folder: Path) -> None:
+    write_log(folder, encode(OLDER))
+    assert await load_texts(memory) == ["Sunny.", "Rain."]
 
 
-async def test_verify_knows_older_logs_and_changes_nothing(serve: Serve, folder: Path) -> None:
-    path = put(folder, encode(OLDER))
+async def test_verify_recognises_older_logs_and_changes_nothing(serve: Serve, folder: Path) -> None:
+    path = write_log(folder, encode(OLDER))
     printed = await tool(folder, "verify")
     assert f"{CHAT}: a log of Chat Memory V3, which memory converts when it first reads it\n" in printed
     assert "1 chats, 5 lines, 5 of them without a checksum: none damaged" in printed
@@ -179,11 +180,11 @@ async def test_verify_knows_older_logs_and_changes_nothing(serve: Serve, folder:
     assert "1 chats, 9 lines: none damaged" in await tool(folder, "verify")
 
 
-async def test_a_line_that_is_no_json_is_named_and_left_out(serve: Serve, folder: Path) -> None:
-    path = put(folder, encode(OLDER[:3]) + b'{"_type":"step","chat\n' + encode(OLDER[3:]))
+async def test_a_line_that_is_no_json_is_named_and_dropped(serve: Serve, folder: Path) -> None:
+    path = write_log(folder, encode(OLDER[:3]) + b'{"_type":"step","chat\n' + encode(OLDER[3:]))
     assert "line 4: is no JSON object, and will be left out" in await tool(folder, "verify", exit_code=1)
     async with serve() as memory:
-        assert await texts_of(memory) == ["Sunny.", "Rain."]
+        assert await load_texts(memory) == ["Sunny.", "Rain."]
     assert b'{"_type":"step","chat\n' in path.with_suffix(".json.v3").read_bytes()
 
 
@@ -199,8 +200,8 @@ async def test_a_line_that_is_no_json_is_named_and_left_out(serve: Serve, folder
         encode([{**OLDER[0], "_n": 1}, *OLDER[1:]]),
     ],
 )
-async def test_what_is_no_older_log_of_this_chat_is_left_as_it_is(serve: Serve, folder: Path, data: bytes) -> None:
-    path = put(folder, data)
+async def test_a_file_that_is_no_older_log_of_its_chat_is_not_changed(serve: Serve, folder: Path, data: bytes) -> None:
+    path = write_log(folder, data)
     async with serve() as memory:
         if data:
             with pytest.raises(LogDamaged):
@@ -209,15 +210,15 @@ async def test_what_is_no_older_log_of_this_chat_is_left_as_it_is(serve: Serve, 
     assert not path.with_suffix(".json.v3").exists()
 
 
-async def test_runs_of_two_chats_may_have_the_same_short_name(serve: Serve, folder: Path) -> None:
+async def test_runs_of_two_chats_may_have_the_same_short_id(serve: Serve, folder: Path) -> None:
     other = str(uuid.uuid4())
-    put(folder, encode(OLDER))
-    put(folder, encode([{**each, "chatId": other} for each in OLDER[3:]]), other)
+    write_log(folder, encode(OLDER))
+    write_log(folder, encode([{**line_, "chatId": other} for line_ in OLDER[3:]]), other)
     async with serve() as memory:
         for chat_id in (CHAT, other):
-            told = (await memory.chat(chat_id=chat_id)).events
-            assert sum(event.HasField("run_complete") for event in told) == (2 if chat_id == CHAT else 1)
-            last = [event.run_start.run_id for event in told if event.HasField("run_start")][-1]
+            events = (await memory.chat(chat_id=chat_id)).events
+            assert sum(event.HasField("run_complete") for event in events) == (2 if chat_id == CHAT else 1)
+            last = [event.run_start.run_id for event in events if event.HasField("run_start")][-1]
             assert (await memory.chat(chat_id=chat_id, run_id=last)).events
 
 
@@ -229,30 +230,30 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def some_of(**members: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """Objects that may lack each member, and may have another kind of value for it."""
+def dicts_of(**members: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Generate objects that may lack each member, or have another kind of value for it."""
     return st.fixed_dictionaries({}, optional={name: either | VALUES for name, either in members.items()})
 
 
-MESSAGES = some_of(
+MESSAGES = dicts_of(
     role=st.sampled_from(["user", "assistant", "tool", "system"]),
     content=WORDS.map(text) | WORDS,
     reasoning_content=WORDS.map(text),
-    tool_calls=st.lists(some_of(id=WORDS, function=some_of(name=WORDS, arguments=WORDS), _toolId=WORDS), max_size=2),
+    tool_calls=st.lists(dicts_of(id=WORDS, function=dicts_of(name=WORDS, arguments=WORDS), _toolId=WORDS), max_size=2),
     tool_call_id=WORDS, name=WORDS, ts=st.integers(), _msgId=WORDS, _toolId=WORDS, _actionId=WORDS, _contentId=WORDS,
-    _reasoningId=WORDS, _timing=some_of(startedAt=VALUES, endedAt=VALUES), _usage=some_of(inputTokens=VALUES),
+    _reasoningId=WORDS, _timing=dicts_of(startedAt=VALUES, endedAt=VALUES), _usage=dicts_of(inputTokens=VALUES),
     _providerState=VALUES,
 )  # fmt: skip
-QUERIES = some_of(
-    message=WORDS, requestId=WORDS, agentKey=WORDS, role=WORDS, references=st.lists(some_of(id=WORDS, meta=VALUES)),
-    params=VALUES, scene=some_of(url=WORDS), stream=st.booleans(),
+QUERIES = dicts_of(
+    message=WORDS, requestId=WORDS, agentKey=WORDS, role=WORDS, references=st.lists(dicts_of(id=WORDS, meta=VALUES)),
+    params=VALUES, scene=dicts_of(url=WORDS), stream=st.booleans(),
 )  # fmt: skip
-LINES = some_of(
+LINES = dicts_of(
     runId=st.sampled_from([RUN, "r1", "r2"]), updatedAt=st.integers(), uuid=WORDS, query=QUERIES, _stage=WORDS,
     _seq=st.integers(), taskId=WORDS, contextId=WORDS, system=VALUES, messages=st.lists(MESSAGES, max_size=3),
-    plan=some_of(planId=WORDS, tasks=st.lists(some_of(taskId=WORDS, status=WORDS), max_size=2)), planSnapshot=VALUES,
-    event=some_of(type=st.sampled_from(["run.notice", "approval.ask", "odd"]), seq=st.integers(), code=VALUES),
-    state=WORDS, usage=some_of(inputTokens=VALUES), error=some_of(code=WORDS), version=VALUES, _lines=VALUES,
+    plan=dicts_of(planId=WORDS, tasks=st.lists(dicts_of(taskId=WORDS, status=WORDS), max_size=2)), planSnapshot=VALUES,
+    event=dicts_of(type=st.sampled_from(["run.notice", "approval.ask", "odd"]), seq=st.integers(), code=VALUES),
+    state=WORDS, usage=dicts_of(inputTokens=VALUES), error=dicts_of(code=WORDS), version=VALUES, _lines=VALUES,
 )  # fmt: skip
 KINDS = st.sampled_from(["query", "step", "step", "run", "event", "state", "revert", "insight", "odd"])
 
@@ -267,22 +268,22 @@ def make_line(kind: str, members: dict[str, Any]) -> dict[str, Any]:
 @example(
     [make_line("query", {"runId": RUN, "updatedAt": 253_402_300_800_000, "query": {"message": "In the year 10000"}})]
 )
-async def test_whatever_an_older_log_holds_its_chat_is_served_and_continued(lines: list[dict[str, Any]]) -> None:
-    data = "".join(json.dumps(each) + "\n" for each in lines).encode()
+async def test_any_older_log_is_served_and_continued(lines: list[dict[str, Any]]) -> None:
+    data = "".join(json.dumps(line_) + "\n" for line_ in lines).encode()
     with tempfile.TemporaryDirectory() as name:
-        path = put(Path(name), data)
+        path = write_log(Path(name), data)
         async with asyncio.timeout(100), memory_over(Path(name)) as memory:
-            told = (await memory.chat(chat_id=CHAT, include_raw_messages=True)).events
-            assert not told or told[0].HasField("request_query")
+            events = (await memory.chat(chat_id=CHAT, include_raw_messages=True)).events
+            assert not events or events[0].HasField("request_query")
             _, run_id = await memory.begin("next", CHAT)
             assert (await memory.context(CHAT, run_id))[-1].content[0].text == "next"
             await memory.append(CHAT, run_id, step_line(content("Yes.")), run_line())
             assert await memory.search("next")
-        assert numbers(path) == list(range(1, len(numbers(path)) + 1))
+        assert read_numbers(path) == list(range(1, len(read_numbers(path)) + 1))
         assert not recovery.read_log(path.read_bytes(), CHAT).is_damaged
 
 
-def test_a_conversion_is_the_same_whenever_it_is_made() -> None:
+def test_a_conversion_always_gives_the_same_result() -> None:
     first, second = convert_older_log(CHAT, encode(OLDER)), convert_older_log(CHAT, encode(OLDER))
     assert first is not None
     assert second is not None
@@ -293,25 +294,25 @@ def test_a_conversion_is_the_same_whenever_it_is_made() -> None:
 TIMEOUT_S = 100.0
 
 
-async def test_an_export_is_of_one_log_and_not_of_two(serve: Serve, folder: Path) -> None:
+async def test_an_export_during_a_rewrite_waits_for_the_new_log(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
         chat_id, _ = await memory.begin_and_end("how does a mill work?")
-    begun, goes_on = threading.Event(), threading.Event()
+    has_started, may_continue = threading.Event(), threading.Event()
 
     def redact(log: bytes) -> bytes:
-        begun.set()
-        goes_on.wait(TIMEOUT_S)
+        has_started.set()
+        may_continue.wait(TIMEOUT_S)
         return log.replace(b"mill", b"something else")
 
     with closing(Disk(folder)) as disk:
         async with asyncio.timeout(TIMEOUT_S), open_files(disk) as engine, asyncio.TaskGroup() as group:
             redacting = group.create_task(engine.eraser.rewrite_chat(chat_id, redact))
-            await asyncio.to_thread(begun.wait, TIMEOUT_S)
-            # It has the length of the log of before, and would cut the one that comes.
+            await asyncio.to_thread(has_started.wait, TIMEOUT_S)
+            # It has the length of the former log, and would cut the new one there.
             exporting = group.create_task(engine.chats.export(await engine.chats.load(chat_id)))
             await asyncio.wait([exporting], timeout=0.2)
             assert not exporting.done()
-            goes_on.set()
+            may_continue.set()
             await redacting
             assert await exporting == (folder / f"{chat_id}.json").read_bytes()
             assert b"something else" in await exporting

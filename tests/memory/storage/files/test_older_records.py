@@ -1,4 +1,4 @@
-"""Records that a folder has from before records.sqlite, as commit 3724abc1 wrote them."""
+"""Records in a folder from before records.sqlite, as commit 3724abc1 wrote them."""
 
 import shutil
 from pathlib import Path
@@ -58,11 +58,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def find_files(folder: Path, pattern: str = "*") -> set[Path]:
-    """Files of the store, except those of its audit log."""
+    """Return the files of the store, except those of its audit log."""
     return {path for path in folder.rglob(pattern) if path.is_file() and "audit" not in path.parts}
 
 
-async def test_they_are_imported_once_and_set_aside(folder: Path) -> None:
+async def test_older_records_are_imported_once_and_set_aside(folder: Path) -> None:
     for _ in range(2):
         async with memory_over(folder) as memory:
             with acting_as(OP):
@@ -80,8 +80,8 @@ async def test_they_are_imported_once_and_set_aside(folder: Path) -> None:
         assert find_files(folder, "*/*.json") - find_files(folder / OLDER) == {facts}, "its damaged line stays"
 
 
-async def test_readers_of_changes_miss_nothing(folder: Path) -> None:
-    """Their revisions are those of the files, Unix milliseconds."""
+async def test_readers_of_changes_miss_no_imported_record(folder: Path) -> None:
+    """Imported records keep the revisions of the files, which are Unix milliseconds."""
     async with memory_over(folder) as memory:
         reply = await memory.call_as(None, "ReadAgentChanges", after_revision=1795970804560)
         assert [agent.agent_key for agent in reply.agents] == ["guide"]
@@ -91,7 +91,7 @@ async def test_readers_of_changes_miss_nothing(folder: Path) -> None:
         assert [agent.definition for agent in later.agents] == ["{}"]
 
 
-async def test_whoever_goes_back_has_them_imported_again(folder: Path) -> None:
+async def test_records_restored_after_a_downgrade_are_imported_again(folder: Path) -> None:
     async with memory_over(folder) as memory:
         with acting_as(OP):
             await memory.call("DeleteSchedule", schedule_id=SCHEDULE)
@@ -105,7 +105,7 @@ async def test_whoever_goes_back_has_them_imported_again(folder: Path) -> None:
     assert ids == {SCHEDULE, evening.schedule_id}
 
 
-async def test_what_was_set_aside_keeps_no_deleted_text(folder: Path) -> None:
+async def test_the_set_aside_files_keep_no_deleted_text(folder: Path) -> None:
     async with memory_over(folder) as memory:
         with acting_as(OP):
             [milk, _] = await memory.list_facts()

@@ -1,4 +1,4 @@
-"""Power cuts: whatever a disk may have lost of what was not synced, every acknowledged line is there."""
+"""Power cuts: whatever unsynced data a disk has lost, every acknowledged line is there."""
 
 import asyncio
 import re
@@ -26,11 +26,13 @@ from tests.memory.power.workload import CHATS, SECRET, WORDS
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed on this machine")
 
 KILLS = (pytest.param(0, marks=pytest.mark.nightly), 7, pytest.param(15, marks=pytest.mark.nightly))
-"""Syncs at which the first process is killed; a second one goes on, and then the power is cut."""
+"""Syncs at which the first process is killed; a second one continues, and then the power is cut."""
 
 
 class Recording:
-    """Calls of a folder; no dataclass, as Hypothesis prints all fields of one, megabytes here, instead of a failure."""
+    """Calls on a folder. It is no dataclass: Hypothesis would print all its fields, megabytes here, instead of a
+    failure.
+    """
 
     def __init__(self, calls: list[Call], root: Path, written: dict[str, dict[int, str]]) -> None:
         self.calls = calls
@@ -39,12 +41,12 @@ class Recording:
         """Ids of each chat's lines by number, as they were at the end."""
 
     def cut_at(self, place: int, target: Path, seed: int) -> list[list[str]]:
-        """Write a folder that a power cut may leave there, and return what had been said."""
+        """Write a folder that a power cut may leave there, and return the lines printed before."""
         before = self.calls[:place]
         disk = disk_model.Disk(self.root)
-        disk.tell(before)
+        disk.apply_calls(before)
         disk.write_any(target, Random(seed))
-        printed = b"".join(call.data for call in before if call.name == "said").decode()
+        printed = b"".join(call.data for call in before if call.name == "print").decode()
         return [words for line in printed.splitlines() if (words := line.split()) and words[0] in WORDS]
 
 
@@ -58,8 +60,8 @@ def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     )
     command = ["sh", "-c", f"{first}; {then}" if request.param else then]
     calls = asyncio.run(record_calls(command, root, base / "trace"))
-    said = b"".join(call.data for call in calls if call.name == "said")
-    assert b"deleted" in said, "the workload must come to its end"
+    printed = b"".join(call.data for call in calls if call.name == "print")
+    assert b"deleted" in printed, "the workload must come to its end"
     written = {chat_id: _read_lines(root / "chats", chat_id) for chat_id in list_log_names(root / "chats")}
     return Recording(calls, root, written)
 
@@ -71,11 +73,11 @@ def _read_lines(folder: Path, chat_id: str) -> dict[int, str]:
 async def _check_cut(recording: Recording, place: int, seed: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         target = Path(name) / "data"
-        said = recording.cut_at(place, target, seed)
+        printed = recording.cut_at(place, target, seed)
         with closing(Disk(target / "chats")) as disk:
             async with open_files(disk) as engine:
-                await _check_engine(engine, said, recording)
-            if "forgot" in {words[0] for words in said}:
+                await _check_engine(engine, printed, recording)
+            if "forgot" in {words[0] for words in printed}:
                 _check_forgotten(target)
 
 
@@ -85,7 +87,7 @@ def _check_forgotten(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (1, 2))])
-async def test_a_power_cut_at_each_step_of_a_deletion_leaves_all_facts_or_all_but_one(
+async def test_a_power_cut_during_a_deletion_leaves_all_facts_or_all_but_the_deleted_one(
     recording: Recording, seed: int
 ) -> None:
     words = [call.data.split()[:1] for call in recording.calls]
@@ -94,14 +96,12 @@ async def test_a_power_cut_at_each_step_of_a_deletion_leaves_all_facts_or_all_bu
 
 
 @given(place=st.floats(0, 1), seed=st.integers(0, 2**32))
-async def test_whatever_a_power_cut_leaves_everything_acknowledged_is_there(
-    recording: Recording, place: float, seed: int
-) -> None:
+async def test_everything_acknowledged_survives_any_power_cut(recording: Recording, place: float, seed: int) -> None:
     await _check_cut(recording, round(place * len(recording.calls)), seed)
 
 
 @pytest.mark.parametrize("path", [".*/chats", ".*/chats/[^/]*\\.json", ".*/data"])
-async def test_the_model_finds_a_sync_that_is_missing(recording: Recording, path: str) -> None:
+async def test_the_disk_model_detects_a_missing_sync(recording: Recording, path: str) -> None:
     syncs = [call for call in recording.calls if call.name == "sync" and re.fullmatch(path, call.path)]
     calls = [call for call in recording.calls if call not in syncs and call.name != "sync all"]
     broken = Recording(calls, recording.root, recording.written)
@@ -115,10 +115,10 @@ async def test_the_model_finds_a_sync_that_is_missing(recording: Recording, path
         await check_many()
 
 
-async def _check_engine(engine: Engine, said: Sequence[Sequence[str]], recording: Recording) -> None:
-    forgotten = {words[1] for words in said if words[0] == "forgetting"}
-    gone = {words[1] for words in said if words[0] in ("deleting", "deleted")}
-    for chat_id in {words[1] for words in said if words[0] in ("appended", "forked")} - gone:
+async def _check_engine(engine: Engine, printed: Sequence[Sequence[str]], recording: Recording) -> None:
+    forgotten = {words[1] for words in printed if words[0] == "forgetting"}
+    deleted = {words[1] for words in printed if words[0] in ("deleting", "deleted")}
+    for chat_id in {words[1] for words in printed if words[0] in ("appended", "forked")} - deleted:
         await engine.chats.load(chat_id)
     for chat_id in await engine.index.list_chats():
         chat = await engine.chats.load(chat_id)
@@ -127,9 +127,9 @@ async def _check_engine(engine: Engine, said: Sequence[Sequence[str]], recording
         assert list(lines) == list(range(1, len(lines) + 1))
         if chat_id in recording.written:
             assert lines.items() <= recording.written[chat_id].items()
-    for word, *values in said:
+    for word, *values in printed:
         match word, values:
-            case "appended", [chat_id, request_id, first_n, last_n] if chat_id not in gone:
+            case "appended", [chat_id, request_id, first_n, last_n] if chat_id not in deleted:
                 chat = await engine.chats.load(chat_id)
                 assert chat.log[int(first_n) - 1].uuid == request_id
                 assert len(chat.log) >= int(last_n)

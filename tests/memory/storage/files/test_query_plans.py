@@ -1,4 +1,4 @@
-"""SQLite goes through no table that grows with what is stored: each statement finds its rows by an index, and few of
+"""SQLite scans no table that grows with the stored data: each statement finds its rows by an index, and only few of
 them.
 """
 
@@ -26,7 +26,7 @@ _READS = ("SELECT", "WITH", "UPDATE", "DELETE")
 STEP = 100
 
 STEPS_MAX = 200 * SCANNED_MAX
-"""Steps of SQLite's virtual machine for a statement: some for each row of a filtered page, its columns and joins."""
+"""Steps of SQLite's virtual machine for a statement: several for each row of a filtered page, its columns and joins."""
 
 NAMES = re.compile(r"(List|Search|Recall|Find|Export|GetUsage)")
 
@@ -41,10 +41,10 @@ OTHERS = {
 }
 
 PLAIN_FIELDS = {"page_size", "page_token", "limit", "may_lag", "is_shared", "request_id"}
-"""Fields that choose no rows."""
+"""Fields that select no rows."""
 
 
-def set_on_files(set_callback: Callable[[sqlite3.Connection], None]) -> None:
+def call_for_each_file(set_callback: Callable[[sqlite3.Connection], None]) -> None:
     for database in gc.get_objects():
         if isinstance(database, sqlite3.Connection):
             with suppress(sqlite3.ProgrammingError):  # an earlier test has closed it
@@ -52,14 +52,14 @@ def set_on_files(set_callback: Callable[[sqlite3.Connection], None]) -> None:
 
 
 def trace_files() -> list[str]:
-    """Return a list that grows by each statement, with its values, of this process's SQLite files."""
+    """Return a list that receives each statement, with its values, of this process's SQLite files."""
     statements: list[str] = []
-    set_on_files(lambda database: database.set_trace_callback(statements.append))
+    call_for_each_file(lambda database: database.set_trace_callback(statements.append))
     return statements
 
 
 def list_scans(folder: Path, statement: str) -> set[str]:
-    """Return the tables that the statement goes through, in the file that has them."""
+    """Return the growing tables that the statement scans, in the file that has them."""
     found: set[str] = set()
     for file in folder.rglob("*.sqlite"):
         with closing(sqlite3.connect(file)) as database:
@@ -71,7 +71,7 @@ def list_scans(folder: Path, statement: str) -> set[str]:
     return found & GROWING
 
 
-async def test_no_statement_goes_through_a_table_that_grows(folder: Path) -> None:
+async def test_no_statement_scans_a_growing_table(folder: Path) -> None:
     scanning: set[str] = set()
     explained = 0
     async with memory_over(folder) as memory:
@@ -106,22 +106,22 @@ async def test_a_page_takes_few_steps_however_much_is_stored(folder: Path) -> No
         ids = await write_waiting_sources(memory)
         await memory.list_unfinished()  # when the index has all of them
         fill_index(next(folder.parent.rglob("index.sqlite")), 10_000, 2)
-        set_on_files(watch)
+        call_for_each_file(watch)
         with acting_as(OWNER):
             for _, ask in list_calls(memory, ids):
                 await ask()
-    dear = [f"{steps} steps: {statement}" for steps, statement in costs if steps > STEPS_MAX]
-    assert not dear, "\n".join(dear)
+    expensive = [f"{steps} steps: {statement}" for steps, statement in costs if steps > STEPS_MAX]
+    assert not expensive, "\n".join(expensive)
 
 
-def test_each_filter_is_tried() -> None:
+def test_each_filter_is_covered() -> None:
     ids = {"chat_id": "", "run_id": "", "webhook_id": ""}
-    tried = {(rpc, field) for rpc, fields in list_questions(ids) for field in fields}
-    wanted = {
+    covered = {(rpc, field) for rpc, fields in list_questions(ids) for field in fields}
+    required = {
         (rpc, field.name)
         for rpc, (_, request) in RPCS.items()
         if NAMES.match(rpc) and rpc not in OTHERS
         for field in request.DESCRIPTOR.fields
         if field.name not in PLAIN_FIELDS
     }
-    assert wanted <= tried, sorted(wanted - tried)
+    assert required <= covered, sorted(required - covered)

@@ -1,4 +1,4 @@
-"""Logs after crashes: cut at any byte, and damaged in the middle."""
+"""Logs after crashes: cut at any byte, or damaged in the middle."""
 
 import asyncio
 import os
@@ -23,13 +23,15 @@ from tests.support.memory.serving import memory_over
 from tests.support.memory.writing import event_line, new_id, query_line, run_line, step_line
 
 
-def numbers(path: Path) -> list[int]:
+def read_numbers(path: Path) -> list[int]:
     return [orjson.loads(line)["_n"] for line in path.read_bytes().splitlines()]
 
 
 @asynccontextmanager
 async def written_log() -> AsyncGenerator[tuple[str, Path, list[int]]]:
-    """A chat of several appends, its log in a folder of its own, and the numbers of the last lines of each append."""
+    """Write a chat in several appends; yield its id, its log in a folder of its own, and the last line number of each
+    append.
+    """
     chat_id, run_id = new_id(), new_id()
     appends = [
         [query_line("水车\n")],
@@ -45,7 +47,7 @@ async def written_log() -> AsyncGenerator[tuple[str, Path, list[int]]]:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-async def test_whatever_byte_a_log_is_cut_at_whole_appends_stay_and_the_next_one_works(data: st.DataObject) -> None:
+async def test_a_log_cut_at_any_byte_keeps_whole_appends_and_takes_the_next_one(data: st.DataObject) -> None:
     async with written_log() as (chat_id, path, ends):
         log = path.read_bytes()
         cut = data.draw(st.integers(1, len(log)))
@@ -58,15 +60,15 @@ async def test_whatever_byte_a_log_is_cut_at_whole_appends_stay_and_the_next_one
             assert path.read_bytes() + (tail.read_bytes() if tail.exists() else b"") == log[:cut]
             reply = await memory.append(chat_id, new_id(), query_line("next"))
         assert reply.first_n == whole + 1
-        assert numbers(path) == list(range(1, whole + 2))
+        assert read_numbers(path) == list(range(1, whole + 2))
 
 
 BODILESS = b'{"_type":"query","_n":2,"uuid":"u","chatId":"c","updatedAt":1}\n'
-"""Has what every line has, and not what makes it a query."""
+"""Has the fields of every line, but not those of a query."""
 
 
 @pytest.mark.parametrize("garbage", [b"{", b"\0" * 100, b"\0\xff\n", b"[" * 100_000, b'{"_type":"ru\0\0\0\0"}\n\0'])
-async def test_what_a_power_cut_leaves_at_the_end_is_set_aside(serve: Serve, folder: Path, garbage: bytes) -> None:
+async def test_garbage_left_at_the_end_by_a_power_cut_is_set_aside(serve: Serve, folder: Path, garbage: bytes) -> None:
     async with serve() as memory:
         chat_id, run_id = await memory.begin()
     path = folder / f"{chat_id}.json"
@@ -79,7 +81,9 @@ async def test_what_a_power_cut_leaves_at_the_end_is_set_aside(serve: Serve, fol
 
 
 @pytest.mark.parametrize("garbage", [b"\xff\n", b"[" * 100_000 + b"\n", BODILESS, b"{}\nx\n"])
-async def test_whole_lines_that_nobody_wrote_are_damage_and_stay(serve: Serve, folder: Path, garbage: bytes) -> None:
+async def test_whole_lines_that_memory_did_not_write_are_damage_and_stay(
+    serve: Serve, folder: Path, garbage: bytes
+) -> None:
     async with serve() as memory:
         chat_id, run_id = await memory.begin()
     path = folder / f"{chat_id}.json"
@@ -91,7 +95,7 @@ async def test_whole_lines_that_nobody_wrote_are_damage_and_stay(serve: Serve, f
     assert logs_in(folder) == [path.name]
 
 
-async def test_a_hole_in_one_write_is_its_tail(serve: Serve, folder: Path) -> None:
+async def test_everything_after_a_gap_within_one_write_is_set_aside(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
         chat_id, run_id = await memory.begin_with(*(step_line(user(text)) for text in "abc"))
     path = folder / f"{chat_id}.json"
@@ -102,12 +106,12 @@ async def test_a_hole_in_one_write_is_its_tail(serve: Serve, folder: Path) -> No
         assert (await memory.append(chat_id, run_id, step_line(user("d")))).first_n == 2
 
 
-async def test_a_log_without_a_readable_line_is_damage_and_no_new_chat(serve: Serve, folder: Path) -> None:
+async def test_a_log_without_a_readable_line_is_damaged_and_not_a_new_chat(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
         chat_id, _ = await memory.begin()
     path = folder / f"{chat_id}.json"
     path.write_bytes(log := path.read_bytes().swapcase())
-    for _ in range(2):  # the second start believes its index
+    for _ in range(2):  # the second start trusts its index
         async with serve() as memory:
             with pytest.raises(LogDamaged):
                 await memory.append(chat_id, new_id(), query_line("a new chat"))
@@ -116,19 +120,19 @@ async def test_a_log_without_a_readable_line_is_damage_and_no_new_chat(serve: Se
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-async def test_a_flipped_bit_never_changes_what_is_read(data: st.DataObject) -> None:
+async def test_a_flipped_bit_never_changes_the_lines_that_are_read(data: st.DataObject) -> None:
     async with written_log() as (chat_id, path, _):
         whole = path.read_bytes()
-        at, bit = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 7))
+        position, bit = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 7))
         flipped = bytearray(whole)
-        flipped[at] ^= 1 << bit
+        flipped[position] ^= 1 << bit
         before, after = recovery.read_log(whole, chat_id), recovery.read_log(bytes(flipped), chat_id)
     # A flipped bit in the name of the checksum leaves a line without one.
     assert after.is_damaged or after.lines == before.lines
     assert all(line in before.lines for line in after.lines)
 
 
-async def test_lines_of_older_versions_have_no_checksum_and_are_read(serve: Serve, folder: Path) -> None:
+async def test_lines_of_older_versions_without_a_checksum_are_read(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
         chat_id, run_id = await memory.begin("hello")
     path = folder / f"{chat_id}.json"
@@ -137,7 +141,7 @@ async def test_lines_of_older_versions_have_no_checksum_and_are_read(serve: Serv
     async with serve() as memory:
         await memory.append(chat_id, run_id, step_line(user("a")))
         assert len(await memory.context(chat_id, run_id)) == 2
-    assert numbers(path) == [1, 2]
+    assert read_numbers(path) == [1, 2]
 
 
 def _make_link(path: Path, other: Path) -> None:
@@ -154,7 +158,7 @@ ODD_ENTRIES: dict[str, Callable[[Path, Path], None]] = {
 
 
 @pytest.mark.parametrize("make", ODD_ENTRIES.values(), ids=ODD_ENTRIES)
-async def test_what_is_no_file_but_has_a_log_s_name_is_the_trouble_of_its_chat_alone(
+async def test_an_entry_with_a_logs_name_that_is_no_file_affects_only_its_chat(
     serve: Serve, folder: Path, tmp_path_factory: pytest.TempPathFactory, make: Callable[[Path, Path], None]
 ) -> None:
     async with serve() as memory:
@@ -202,7 +206,7 @@ async def test_damage_before_valid_lines_makes_the_chat_read_only(serve: Serve, 
     assert logs_in(folder) == []
 
 
-async def test_a_line_of_a_kind_that_this_version_does_not_know_keeps_its_place(serve: Serve, folder: Path) -> None:
+async def test_a_line_of_an_unknown_kind_keeps_its_number(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
         chat_id, run_id = await memory.begin("hello")
     line = {"_type": "omen", "_n": 2, "uuid": new_id(), "chatId": chat_id, "updatedAt": 1, "sign": 3}
@@ -223,7 +227,7 @@ async def test_an_empty_file_and_a_file_of_another_name_are_no_chats(serve: Serv
         assert (await memory.append(empty, new_id(), query_line())).first_n == 1
 
 
-async def test_chats_that_are_not_kept_in_memory_are_read_again(serve: Serve) -> None:
+async def test_chats_that_are_not_cached_are_read_again(serve: Serve) -> None:
     async with serve(cache_bytes_max=1) as memory:
         chats = [await memory.begin(str(index)) for index in range(5)]
         for turn in range(3):
@@ -234,9 +238,9 @@ async def test_chats_that_are_not_kept_in_memory_are_read_again(serve: Serve) ->
             assert texts == [str(index), "turn 0", "turn 1", "turn 2"]
 
 
-async def test_a_chat_that_is_not_in_memory_is_opened_once_for_all_who_want_it(serve: Serve, folder: Path) -> None:
+async def test_an_uncached_chat_is_opened_once_for_concurrent_callers(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
         chat_id, run_id = await memory.begin()
     async with asyncio.timeout(200), serve() as memory:
         await asyncio.gather(*(memory.append(chat_id, run_id, step_line(user("a"))) for _ in range(20)))
-    assert numbers(folder / f"{chat_id}.json") == list(range(1, 22))
+    assert read_numbers(folder / f"{chat_id}.json") == list(range(1, 22))

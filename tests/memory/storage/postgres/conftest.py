@@ -1,4 +1,4 @@
-"""All of these need a PostgreSQL of this machine."""
+"""All of these need PostgreSQL on this machine."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What people write is kept out of the planner's statistics, whose samples an erasure could not reach."""
+"""What users write is kept out of the planner's statistics, whose samples an erasure could not reach."""
 
 from services.memory.storage.records.stores import KINDS
 from tests.support.memory.serving import memory_in
@@ -22,7 +22,7 @@ NAMES = [
     "voters", "webhook_id", "wrapped",
 ]
 # fmt: on
-"""Columns of any table that hold ids, names of things and words of ours."""
+"""Columns of any table that hold ids, names of things, and fixed words."""
 
 _COLUMNS = """
 SELECT relname, attname, attstattarget = 0 FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
@@ -32,7 +32,7 @@ WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND attnum > 0 AND
 
 
 @needs_postgres
-async def test_each_column_of_words_has_no_samples(database_url: str) -> None:
+async def test_each_column_with_user_text_has_no_samples(database_url: str) -> None:
     async with memory_in(database_url), connected(database_url) as connection:
         columns = {(table, name): is_kept_out for table, name, is_kept_out in await connection.fetch(_COLUMNS)}
     assert {column for column, is_kept_out in columns.items() if is_kept_out} == WORDS

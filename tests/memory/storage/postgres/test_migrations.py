@@ -1,4 +1,4 @@
-"""Tables are made and changed once, by whoever starts first."""
+"""Tables are created and changed once, by the first service that starts."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ LIMITS = Limits(2, 10.0)
 TITLES = next(version for version, statements in list_versions().items() if "titles" in statements.lower())
 
 
-async def test_services_that_start_at_the_same_moment_make_the_tables_once(postgres: Server) -> None:
+async def test_services_that_start_at_the_same_moment_create_the_tables_once(postgres: Server) -> None:
     url = postgres.new_database()
 
     async def start() -> list[str]:
@@ -34,23 +34,23 @@ async def test_services_that_start_at_the_same_moment_make_the_tables_once(postg
     assert [row[0] for row in applied] == list(list_versions())
 
 
-async def test_a_migration_may_last_longer_than_any_other_statement(postgres: Server) -> None:
+async def test_a_migration_may_take_longer_than_any_other_statement(postgres: Server) -> None:
     url = postgres.new_database()
     async with connected(url) as other, connected(url, command_timeout=0.2) as migrating:
         async with other.transaction():
-            await other.execute("SELECT pg_advisory_xact_lock($1)", LOCK)  # as a service that migrates has it
+            await other.execute("SELECT pg_advisory_xact_lock($1)", LOCK)  # as another migrating service holds it
             migration = asyncio.create_task(migrate_tables(migrating))
             await until_waits(other, "advisory")
-            await asyncio.sleep(0.5)  # what would have ended another statement
+            await asyncio.sleep(0.5)  # long enough to end another statement
             assert not migration.done()
         assert await migration
 
 
-async def test_those_who_use_a_table_do_not_wait_long_behind_a_migration_that_waits_for_it(postgres: Server) -> None:
+async def test_writers_do_not_wait_long_for_a_migration_that_waits_for_a_table(postgres: Server) -> None:
     url = postgres.new_database()
     write = "UPDATE chats SET title = title WHERE false"
     async with connected(url) as writing, connected(url) as other, connected(url) as migrating:
-        # The tables of version 16 refer to chats, and so wait for those who write there.
+        # The tables of version 16 refer to chats, so creating them waits for writers of chats.
         await make_tables(other, 15)
         async with writing.transaction():
             await writing.execute(write)
@@ -62,39 +62,39 @@ async def test_those_who_use_a_table_do_not_wait_long_behind_a_migration_that_wa
         assert await migration
 
 
-async def test_the_planner_has_no_samples_of_what_people_wrote(postgres: Server) -> None:
+async def test_a_migration_removes_samples_of_user_text_from_the_statistics(postgres: Server) -> None:
     url = postgres.new_database()
-    wanted = "SELECT 1 FROM pg_stats WHERE tablename = 'texts' AND strpos(most_common_vals::text, 'planted') > 0"
+    sample_query = "SELECT 1 FROM pg_stats WHERE tablename = 'texts' AND strpos(most_common_vals::text, 'planted') > 0"
     write = "INSERT INTO texts (run_id, kind, text, folded, tenant, user_name) VALUES ('', 'fact', $1, $1, '', '')"
     async with connected(url) as connection:
         await make_tables(connection, 23)
         await connection.executemany(write, [("planted",)] * 3)
         await connection.execute("ANALYZE")
-        assert await connection.fetch(wanted)
+        assert await connection.fetch(sample_query)
         await connection.execute("TRUNCATE texts")
         assert await migrate_tables(connection)
-        assert not await connection.fetch(wanted)
+        assert not await connection.fetch(sample_query)
         await connection.executemany(write, [("planted",)] * 3)
         await connection.execute("ANALYZE")
-        assert not await connection.fetch(wanted)
+        assert not await connection.fetch(sample_query)
         assert await connection.fetchval("SELECT count(*) FROM pg_stats WHERE tablename = 'texts'")
 
 
 @pytest.mark.parametrize("url", ["{new}", ""])
-async def test_tables_are_made_before_services_start(postgres: Server, url: str) -> None:
-    """As the init container of memory's pods makes them."""
-    given = url.format(new=postgres.new_database())
-    env = os.environ | {"HEADRACE_DATABASE_URL": given}
+async def test_tables_are_created_before_services_start(postgres: Server, url: str) -> None:
+    """The init container of memory's pods creates them like this."""
+    database_url = url.format(new=postgres.new_database())
+    env = os.environ | {"HEADRACE_DATABASE_URL": database_url}
     status, printed = await run_program("services.memory.migration", env=env)
-    if not given:
+    if not database_url:
         assert (status, "HEADRACE_DATABASE_URL" in printed) == (1, True)
         return
     assert status == 0, printed
-    async with connected(given) as connection:
+    async with connected(database_url) as connection:
         assert await connection.fetchval("SELECT max(version) FROM headrace_version") == len(list_versions())
 
 
-async def test_tables_of_a_later_version_are_left_alone(postgres: Server) -> None:
+async def test_tables_of_a_later_version_are_not_changed(postgres: Server) -> None:
     url = postgres.new_database()
     async with memory_in(url) as memory:
         await memory.begin("hello")
@@ -105,7 +105,7 @@ async def test_tables_of_a_later_version_are_left_alone(postgres: Server) -> Non
             pass
 
 
-async def test_chats_of_an_earlier_version_get_their_titles(postgres: Server) -> None:
+async def test_chats_of_an_earlier_version_get_titles(postgres: Server) -> None:
     url = postgres.new_database()
     questions = ["Why does the   wheel of the old\nwater mill turn against the stream?", "x" * 70, "short"]
     async with memory_in(url) as memory:
@@ -124,7 +124,7 @@ async def test_chats_of_an_earlier_version_get_their_titles(postgres: Server) ->
 @pytest.mark.parametrize(
     "url", ["postgresql://headrace@/nowhere?host={folder}", "postgresql://nobody@/postgres?host={folder}"]
 )
-async def test_a_database_that_refuses_is_a_clear_error_at_start(postgres: Server, url: str) -> None:
+async def test_a_database_that_refuses_connections_is_a_clear_error_at_start(postgres: Server, url: str) -> None:
     with pytest.raises(OSError, match="the database refuses"):
         async with open_postgres(url.format(folder=postgres.folder), LIMITS):
             pass
@@ -159,7 +159,7 @@ async def test_an_address_that_is_none_is_refused_at_once_without_the_password(u
     assert "sesame" not in "".join(format_exception(caught.value))
 
 
-async def test_a_database_that_cannot_store_every_character_is_refused_at_start(postgres: Server) -> None:
+async def test_a_database_that_cannot_store_every_character_is_rejected_at_start(postgres: Server) -> None:
     url = postgres.url("latin")
     async with connected(postgres.url()) as connection:
         await connection.execute("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'")

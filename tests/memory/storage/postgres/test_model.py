@@ -1,4 +1,4 @@
-"""PostgreSQL and its model in simulated worlds answer the same where transactions meet."""
+"""PostgreSQL and the model of it for simulated worlds behave alike where transactions meet."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -15,7 +15,7 @@ from trials.simulation.postgres.server import Server as ModelServer
 Open: TypeAlias = Callable[[], Awaitable[Any]]
 
 TIMEOUT_MS = 300
-"""After which a statement that waits is given up."""
+"""The time after which a waiting statement is cancelled."""
 
 WAIT_S = 60.0
 
@@ -28,13 +28,13 @@ _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('budgets of ' || $1, 0))"
 
 @pytest.fixture(params=["database_url", "modelled"])
 def database(request: pytest.FixtureRequest) -> str | ModelServer:
-    """An empty one: an address, or a model."""
+    """An empty database: an address, or a model."""
     return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
 async def connect(database: str | ModelServer) -> AsyncGenerator[Open]:
-    """Open connections to a database with the store's tables, and nothing in them."""
+    """Open connections to an empty database with the store's tables."""
     settings = {"statement_timeout": str(TIMEOUT_MS)}
     async with AsyncExitStack() as stack:
 
@@ -50,99 +50,102 @@ async def connect(database: str | ModelServer) -> AsyncGenerator[Open]:
         yield connect
 
 
-async def test_nobody_sees_what_is_not_committed(connect: Open) -> None:
-    one, other = await connect(), await connect()
-    async with one.transaction():
-        await one.execute(_INSERT, "a", b"")
-        assert (await one.fetchval(_COUNT), await other.fetchval(_COUNT)) == (1, 0)
-    assert await other.fetchval(_COUNT) == 1
+async def test_uncommitted_rows_are_invisible_to_others(connect: Open) -> None:
+    first, second = await connect(), await connect()
+    async with first.transaction():
+        await first.execute(_INSERT, "a", b"")
+        assert (await first.fetchval(_COUNT), await second.fetchval(_COUNT)) == (1, 0)
+    assert await second.fetchval(_COUNT) == 1
 
 
-async def test_a_row_has_one_writer_at_a_time_and_who_waits_is_given_up(connect: Open) -> None:
-    one, other = await connect(), await connect()
-    await one.execute(_INSERT, "a", b"")
-    async with one.transaction():
-        assert await one.fetchval(_UPDATE, "a") == 2
+async def test_a_row_has_one_writer_at_a_time_and_a_second_one_times_out(connect: Open) -> None:
+    first, second = await connect(), await connect()
+    await first.execute(_INSERT, "a", b"")
+    async with first.transaction():
+        assert await first.fetchval(_UPDATE, "a") == 2
         with pytest.raises(asyncpg.QueryCanceledError):
-            await other.fetchval(_UPDATE, "a")
-    assert await other.fetchval(_UPDATE, "a") == 3
+            await second.fetchval(_UPDATE, "a")
+    assert await second.fetchval(_UPDATE, "a") == 3
 
 
-async def test_a_row_that_is_locked_is_not_changed_before_its_transaction_ends(connect: Open) -> None:
-    one, other = await connect(), await connect()
-    await one.execute(_INSERT, "a", b"")
-    async with one.transaction():
-        await one.execute("SELECT FROM schedules WHERE schedule_id = $1 FOR UPDATE", "a")
-        waiting = asyncio.create_task(other.fetchval(_UPDATE, "a"))
-        assert await one.fetchval(_UPDATE, "a") == 2
+async def test_a_locked_row_is_not_changed_before_its_transaction_ends(connect: Open) -> None:
+    first, second = await connect(), await connect()
+    await first.execute(_INSERT, "a", b"")
+    async with first.transaction():
+        await first.execute("SELECT FROM schedules WHERE schedule_id = $1 FOR UPDATE", "a")
+        waiting = asyncio.create_task(second.fetchval(_UPDATE, "a"))
+        assert await first.fetchval(_UPDATE, "a") == 2
     assert await waiting == 3
 
 
-async def test_what_fails_takes_its_transaction_along(connect: Open) -> None:
-    one = await connect()
-    await one.execute(_INSERT, "a", b"")
-    transaction = one.transaction()
+async def test_a_failed_statement_aborts_its_transaction(connect: Open) -> None:
+    connection = await connect()
+    await connection.execute(_INSERT, "a", b"")
+    transaction = connection.transaction()
     await transaction.start()
-    await one.execute(_INSERT, "b", b"")
+    await connection.execute(_INSERT, "b", b"")
     with pytest.raises(asyncpg.UniqueViolationError):
-        await one.execute(_INSERT, "a", b"")
+        await connection.execute(_INSERT, "a", b"")
     with pytest.raises(asyncpg.InFailedSQLTransactionError):
-        await one.fetchval(_COUNT)
+        await connection.fetchval(_COUNT)
     await transaction.rollback()
-    assert await one.fetchval(_COUNT) == 1
+    assert await connection.fetchval(_COUNT) == 1
 
 
-async def test_a_snapshot_stays_as_it_was(connect: Open) -> None:
-    one, other = await connect(), await connect()
-    async with one.transaction(isolation="repeatable_read", readonly=True):
-        assert await one.fetchval(_COUNT) == 0
-        await other.execute(_INSERT, "a", b"")
-        assert await one.fetchval(_COUNT) == 0
-    assert await one.fetchval(_COUNT) == 1
+async def test_a_snapshot_does_not_change(connect: Open) -> None:
+    reader, writer = await connect(), await connect()
+    async with reader.transaction(isolation="repeatable_read", readonly=True):
+        assert await reader.fetchval(_COUNT) == 0
+        await writer.execute(_INSERT, "a", b"")
+        assert await reader.fetchval(_COUNT) == 0
+    assert await reader.fetchval(_COUNT) == 1
 
 
-async def test_who_listens_is_told_at_the_commit_and_by_whom(connect: Open) -> None:
-    one, other = await connect(), await connect()
-    told: asyncio.Queue[tuple[int, str]] = asyncio.Queue()
+async def test_listeners_are_notified_at_the_commit_with_the_senders_pid(connect: Open) -> None:
+    sender, listener = await connect(), await connect()
+    notifications: asyncio.Queue[tuple[int, str]] = asyncio.Queue()
 
     def note(connection: object, pid: int, channel: str, text: str) -> None:
-        told.put_nowait((pid, text))
+        notifications.put_nowait((pid, text))
 
-    await other.add_listener("news", note)
-    transaction = one.transaction()
+    await listener.add_listener("news", note)
+    transaction = sender.transaction()
     await transaction.start()
-    await one.execute(_TELL, "news", ["of nothing"])
+    await sender.execute(_TELL, "news", ["of nothing"])
     await transaction.rollback()
-    async with one.transaction():
-        await one.execute(_TELL, "news", ["a", "b"])
-        await other.fetchval("SELECT 1")
-        assert told.empty()
+    async with sender.transaction():
+        await sender.execute(_TELL, "news", ["a", "b"])
+        await listener.fetchval("SELECT 1")
+        assert notifications.empty()
     async with asyncio.timeout(WAIT_S):
-        assert [await told.get(), await told.get()] == [(one.get_server_pid(), "a"), (one.get_server_pid(), "b")]
+        assert [await notifications.get(), await notifications.get()] == [
+            (sender.get_server_pid(), "a"),
+            (sender.get_server_pid(), "b"),
+        ]
 
 
-async def test_an_advisory_lock_is_held_to_the_end_of_its_transaction(connect: Open) -> None:
-    one, other = await connect(), await connect()
-    async with one.transaction():
-        await one.execute(_LOCK, "t")
+async def test_an_advisory_lock_is_held_until_its_transaction_ends(connect: Open) -> None:
+    first, second = await connect(), await connect()
+    async with first.transaction():
+        await first.execute(_LOCK, "t")
         with pytest.raises(asyncpg.QueryCanceledError):
-            async with other.transaction():
-                await other.execute(_LOCK, "t")
-    async with other.transaction():
-        await other.execute(_LOCK, "t")
+            async with second.transaction():
+                await second.execute(_LOCK, "t")
+    async with second.transaction():
+        await second.execute(_LOCK, "t")
 
 
-async def test_what_a_client_leaves_is_rolled_back_and_lets_go(connect: Open) -> None:
-    one, other = await connect(), await connect()
-    await one.execute(_INSERT, "a", b"")
-    transaction = one.transaction()
+async def test_the_transaction_of_a_client_that_leaves_is_rolled_back_and_its_locks_released(connect: Open) -> None:
+    first, second = await connect(), await connect()
+    await first.execute(_INSERT, "a", b"")
+    transaction = first.transaction()
     await transaction.start()
-    assert await one.fetchval(_UPDATE, "a") == 2
-    one.terminate()
+    assert await first.fetchval(_UPDATE, "a") == 2
+    first.terminate()
     async with asyncio.timeout(WAIT_S):
         while True:
             try:
-                assert await other.fetchval(_UPDATE, "a") == 2
+                assert await second.fetchval(_UPDATE, "a") == 2
                 break
             except asyncpg.QueryCanceledError:
                 continue  # the server has not noticed yet

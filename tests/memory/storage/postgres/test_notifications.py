@@ -1,4 +1,4 @@
-"""What services of one database tell each other, and how they find that their server is gone."""
+"""Notifications between services of one database, and how they notice that their server is gone."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from trials.simulation.postgres.server import Server as ModelServer
 LIMITS = Limits(2, 10.0)
 
 
-async def test_news_go_on_after_the_connection_was_lost(database_url: str) -> None:
+async def test_notifications_continue_after_the_connection_was_lost(database_url: str) -> None:
     async with asyncio.timeout(200), open_postgres(database_url, LIMITS) as engine, memory_in(database_url) as memory:
         chat_id, _ = await memory.begin_and_end("hello")
         with engine.chat_watch.reading(chat_id) as reader:
@@ -51,40 +51,40 @@ async def lose_connections(url: str) -> None:
         await connection.execute(f"{others} AND application_name = 'headrace-memory'")
 
 
-async def test_gates_are_told_by_every_service_and_listed_again_after_a_loss(database_url: str) -> None:
-    async with asyncio.timeout(200), memory_in(database_url) as here, memory_in(database_url) as there:
-        chat_id, run_id = await here.begin()
-        async with watching(there) as watch:
+async def test_gates_are_announced_by_every_service_and_listed_again_after_a_loss(database_url: str) -> None:
+    async with asyncio.timeout(200), memory_in(database_url) as first, memory_in(database_url) as second:
+        chat_id, run_id = await first.begin()
+        async with watching(second) as watch:
             watch.shows_lists = True
             assert (await watch.next(2))[-1] == "list_end"
-            await here.append(chat_id, run_id, opening("t_1"))
-            told = await watch.next()
-            while told[-1] != "t_1 open":  # the list again where the connection for news came later
-                told += await watch.next()
+            await first.append(chat_id, run_id, opening("t_1"))
+            events = await watch.next()
+            while events[-1] != "t_1 open":  # the list comes again if the notification connection was made later
+                events += await watch.next()
             await lose_connections(database_url)
-            while told[-1] != "list_begin":
-                told += await watch.next()
+            while events[-1] != "list_begin":
+                events += await watch.next()
             assert await watch.next(2) == ["t_1 open", "list_end"]
-            await here.append(chat_id, run_id, submitted("t_1"))
+            await first.append(chat_id, run_id, submitted("t_1"))
             assert await watch.next() == ["t_1 answered"]
 
 
-async def test_what_one_was_asked_teaches_the_other_what_a_token_costs(database_url: str) -> None:
-    """A turn's request is counted by one service, and its usage comes to the other with the answer."""
+async def test_services_share_the_token_ratio_learned_from_usage(database_url: str) -> None:
+    """One service counts a turn's request, and the other receives its usage with the answer."""
     limits = memory_pb2.ModelLimits(provider_key="p", model="qwen3-max", context_window_tokens=100_000)
-    async with asyncio.timeout(200), memory_in(database_url) as one, memory_in(database_url) as other:
-        chat_id, run_id = await one.begin("hello " * 500)
+    async with asyncio.timeout(200), memory_in(database_url) as memory, memory_in(database_url) as other_memory:
+        chat_id, run_id = await memory.begin("hello " * 500)
         request = memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, limits=limits)
         while b'"_learned"' not in await Tables(database_url).log(chat_id):
-            loaded = await one.stub.LoadContext(request)
-            await asyncio.sleep(0.05)  # as long as the shortest answer takes
+            loaded = await memory.stub.LoadContext(request)
+            await asyncio.sleep(0.05)  # as long as the shortest reply takes
             usage = common_pb2.Usage(input_tokens=2 * loaded.tokens)
-            await other.append(chat_id, run_id, step_line(content("a", usage=usage, msg_id=new_id())))
+            await other_memory.append(chat_id, run_id, step_line(content("a", usage=usage, msg_id=new_id())))
 
 
-async def test_a_server_that_is_gone_without_a_word_is_missed(database_url: str, tmp_path: Path) -> None:
-    """Its other address leads to the same one here."""
-    found = asyncio.Queue[datetime]()
+async def test_a_server_that_disappears_silently_is_noticed(database_url: str, tmp_path: Path) -> None:
+    """Its other address leads to the same server here."""
+    connected_at = asyncio.Queue[datetime]()
     target = Path(parse_qs(urlsplit(database_url).query)["host"][0]) / SOCKET
     async with asyncio.timeout(200), AsyncExitStack() as stack:
         folders = [tmp_path / "a", tmp_path / "b"]
@@ -95,22 +95,22 @@ async def test_a_server_that_is_gone_without_a_word_is_missed(database_url: str,
         parts = urlsplit(database_url)
         url = parts._replace(query=f"host={folders[0]},{folders[1]}").geturl()
         async with memory_in(database_url):
-            here = Notifications(url, found.put_nowait, GateWatch(), ChatWatch())
-            stack.callback(asyncio.create_task(here.run_connection()).cancel)
-            await found.get()
+            notifications = Notifications(url, connected_at.put_nowait, GateWatch(), ChatWatch())
+            stack.callback(asyncio.create_task(notifications.run_connection()).cancel)
+            await connected_at.get()
             first.cut()
             second.mend()
-            await found.get()
+            await connected_at.get()
 
 
 def call_after(turns: int, act: Callable[[], object]) -> None:
-    """Call `act` after so many turns of the loop."""
+    """Call `act` after `turns` turns of the loop."""
     then = partial(call_after, turns - 1, act) if turns else act
     asyncio.get_running_loop().call_soon(then)
 
 
 @pytest.mark.parametrize("turns", range(4))
-async def test_news_on_their_way_to_who_ends_are_no_error(modelled: ModelServer, turns: int) -> None:
+async def test_a_notification_to_a_listener_that_is_ending_is_no_error(modelled: ModelServer, turns: int) -> None:
     errors = list[object]()
     connected = asyncio.Event()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))

@@ -16,7 +16,13 @@ from headrace.errors import DiskFull, Overloaded, Unauthenticated
 from services.memory.storage.postgres.connection.pool import RETRY_AFTER_S, Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.runtime.clock import now_ms
-from tests.support.memory.acknowledged import Acknowledged, kill_somewhere, note_some, note_the_rest, start
+from tests.support.memory.acknowledged import (
+    Acknowledged,
+    kill_at_random,
+    note_first_lines,
+    note_remaining_lines,
+    start,
+)
 from tests.support.memory.crashing import write
 from tests.support.memory.engines import Tables
 from tests.support.memory.messages import content, user
@@ -28,36 +34,36 @@ CHATS = 2
 
 
 @pytest.fixture(scope="module")
-def own() -> Generator[Server]:
+def killable_server() -> Generator[Server]:
     """A PostgreSQL that may be killed: it syncs what it acknowledges."""
     with running() as server:
         yield server
 
 
 @pytest.fixture
-def there() -> Generator[Path]:
-    """Where the service finds the wire; the path of a socket must be short."""
+def wire_folder() -> Generator[Path]:
+    """The folder of the wire that the service connects to; the path of a socket must be short."""
     with tempfile.TemporaryDirectory(prefix="headrace-") as name:
         yield Path(name)
 
 
 @pytest.fixture
-async def cable(there: Path, postgres: Server) -> AsyncGenerator[Wire]:
-    async with wire(there, postgres.folder) as made:
-        yield made
+async def cable(wire_folder: Path, postgres: Server) -> AsyncGenerator[Wire]:
+    async with wire(wire_folder, postgres.folder) as cable_wire:
+        yield cable_wire
 
 
 @pytest.fixture
-def wired_url(there: Path, postgres: Server, database_url: str) -> str:
-    """The database behind the wire."""
-    return database_url.replace(str(postgres.folder), str(there))
+def wired_url(wire_folder: Path, postgres: Server, database_url: str) -> str:
+    """The database, reached through the wire."""
+    return database_url.replace(str(postgres.folder), str(wire_folder))
 
 
-async def test_calls_wait_for_a_database_that_restarts(own: Server) -> None:
-    async with asyncio.timeout(600), memory_in(own.url()) as memory:
+async def test_calls_wait_for_a_database_that_restarts(killable_server: Server) -> None:
+    async with asyncio.timeout(600), memory_in(killable_server.url()) as memory:
         chat_id, run_id = await memory.begin("hello")
         other = await memory.begin("other")
-        own.stop()
+        killable_server.stop()
         waiting: list[asyncio.Task[Any]] = [
             asyncio.create_task(memory.append(chat_id, run_id, step_line(user("a")))),
             asyncio.create_task(memory.context(chat_id, run_id)),
@@ -66,7 +72,7 @@ async def test_calls_wait_for_a_database_that_restarts(own: Server) -> None:
         ]
         done, _ = await asyncio.wait(waiting, timeout=0.5)
         assert not done
-        await asyncio.to_thread(own.start)
+        await asyncio.to_thread(killable_server.start)
         await asyncio.gather(*waiting)
         assert len(await memory.context(chat_id, run_id)) == 2
         await memory.append(chat_id, run_id, run_line())
@@ -74,37 +80,39 @@ async def test_calls_wait_for_a_database_that_restarts(own: Server) -> None:
 
 
 @pytest.mark.parametrize("is_killed", [pytest.param(False, marks=pytest.mark.nightly), True])
-async def test_whatever_becomes_of_the_database_the_log_goes_on(own: Server, is_killed: bool) -> None:
-    chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
-    async with asyncio.timeout(900), memory_in(own.url()) as memory:
+async def test_the_log_continues_after_the_database_is_stopped_or_killed(
+    killable_server: Server, is_killed: bool
+) -> None:
+    chat_ids, acknowledged = [new_id() for _ in range(CHATS)], Acknowledged()
+    async with asyncio.timeout(900), memory_in(killable_server.url()) as memory:
         for turn in map(str, range(2)):
-            writer = await start(own.url(), turn, chat_ids)
-            await note_some(writer, told)
-            await asyncio.to_thread(own.kill if is_killed else own.stop)
-            await asyncio.to_thread(own.start)
-            await note_the_rest(writer, told)
+            writer = await start(killable_server.url(), turn, chat_ids)
+            await note_first_lines(writer, acknowledged)
+            await asyncio.to_thread(killable_server.kill if is_killed else killable_server.stop)
+            await asyncio.to_thread(killable_server.start)
+            await note_remaining_lines(writer, acknowledged)
             for chat_id in chat_ids:
-                told.check(chat_id, await Tables(own.url()).log(chat_id))
+                acknowledged.check(chat_id, await Tables(killable_server.url()).log(chat_id))
             assert await memory.list_unfinished() == []
-        assert len(told.spans) == CHATS * 2 * 32
+        assert len(acknowledged.spans) == CHATS * 2 * 32
         await asyncio.gather(*map(memory.delete, chat_ids))
 
 
 @pytest.mark.nightly
-async def test_after_every_kill_of_the_service_the_log_goes_on_where_it_was(database_url: str) -> None:
-    chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
+async def test_after_every_kill_of_the_service_the_log_continues_where_it_was(database_url: str) -> None:
+    chat_ids, acknowledged = [new_id() for _ in range(CHATS)], Acknowledged()
     for turn in map(str, range(3)):
         writer = await start(database_url, turn, chat_ids)
-        await kill_somewhere(writer, told)
+        await kill_at_random(writer, acknowledged)
         async with asyncio.timeout(600), memory_in(database_url) as memory:
             for chat_id in chat_ids:
-                told.check(chat_id, await Tables(database_url).log(chat_id))
+                acknowledged.check(chat_id, await Tables(database_url).log(chat_id))
                 await write(memory, chat_id, turn)
-                told.check(chat_id, await Tables(database_url).log(chat_id))
+                acknowledged.check(chat_id, await Tables(database_url).log(chat_id))
             assert await memory.list_unfinished() == []
 
 
-async def test_an_append_whose_answer_is_lost_is_there_once(cable: Wire, wired_url: str, database_url: str) -> None:
+async def test_an_append_whose_reply_is_lost_is_stored_once(cable: Wire, wired_url: str, database_url: str) -> None:
     async with asyncio.timeout(300), memory_in(wired_url) as memory:
         chat_id, run_id = new_id(), new_id()
         cable.swallows = b"COMMIT"
@@ -116,11 +124,11 @@ async def test_an_append_whose_answer_is_lost_is_there_once(cable: Wire, wired_u
         assert (second.first_n, second.last_n) == (2, 3)
         assert not cable.swallows, "it was lost"
         assert len(await memory.context(chat_id, run_id)) == 3
-    told = Acknowledged()
-    assert told.check(chat_id, log := await Tables(database_url).log(chat_id)) == len(log)
+    acknowledged = Acknowledged()
+    assert acknowledged.check(chat_id, log := await Tables(database_url).log(chat_id)) == len(log)
 
 
-async def test_a_database_that_stays_away_refuses_what_may_be_asked_again(cable: Wire, wired_url: str) -> None:
+async def test_a_database_that_stays_away_refuses_with_a_retriable_error(cable: Wire, wired_url: str) -> None:
     async with asyncio.timeout(300), memory_in(wired_url, patience_s=0.5) as memory:
         chat_id, run_id = await memory.begin("hello")
         cable.cut()
@@ -146,7 +154,7 @@ CREATE TRIGGER refusal BEFORE INSERT ON lines EXECUTE FUNCTION refuse();
 """
 
 
-async def test_a_database_without_room_refuses_at_once_and_by_name(database_url: str) -> None:
+async def test_a_database_without_room_refuses_at_once_as_disk_full(database_url: str) -> None:
     async with asyncio.timeout(300), memory_in(database_url, patience_s=3600) as memory:
         chat_id, run_id = await memory.begin("hello")
         connection = await asyncpg.connect(database_url)
@@ -161,7 +169,7 @@ async def test_a_database_without_room_refuses_at_once_and_by_name(database_url:
         assert (await memory.append(chat_id, run_id, step_line(user("a")))).first_n == 2
 
 
-async def test_a_caller_that_leaves_does_not_take_its_lines_back(cable: Wire, wired_url: str) -> None:
+async def test_lines_are_stored_even_if_the_caller_leaves(cable: Wire, wired_url: str) -> None:
     async with asyncio.timeout(300), memory_in(wired_url) as memory:
         chat_id, run_id = await memory.begin("hello")
         cable.cut()
@@ -174,9 +182,7 @@ async def test_a_caller_that_leaves_does_not_take_its_lines_back(cable: Wire, wi
         assert (await memory.append(chat_id, run_id, step_line(user("b")))).first_n == 3
 
 
-async def test_a_post_to_a_hook_whose_form_or_time_is_wrong_asks_the_database_nothing(
-    cable: Wire, wired_url: str
-) -> None:
+async def test_a_malformed_or_stale_post_is_rejected_without_the_database(cable: Wire, wired_url: str) -> None:
     now_s = now_ms() // 1000
     right = {"webhook_id": "e1", "timestamp": str(now_s), "signature": "v1,AAAA", "payload": b"{}"}
     wrong = [{"timestamp": str(now_s - 3600)}, {"timestamp": "x"}, {"webhook_id": ""}, {"signature": "AAAA"}]
@@ -196,26 +202,26 @@ async def test_a_service_starts_before_its_database(cable: Wire, wired_url: str)
         await memory.begin("hello")
 
 
-def up() -> float | None:
+def read_up_metric() -> float | None:
     return REGISTRY.get_sample_value("headrace_database_up")
 
 
-async def test_an_outage_is_shown_while_it_lasts_and_said_once(postgres: Server, database_url: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="headrace-") as there, capture_logs() as said:
-        url = database_url.replace(str(postgres.folder), there)
+async def test_an_outage_is_reported_while_it_lasts_and_logged_once(postgres: Server, database_url: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="headrace-") as wire_path, capture_logs() as logs:
+        url = database_url.replace(str(postgres.folder), wire_path)
         async with (
             asyncio.timeout(300),
-            wire(Path(there), postgres.folder) as cable,
+            wire(Path(wire_path), postgres.folder) as cable,
             open_postgres(url, Limits(4, 5)) as engine,
         ):
-            assert (engine.is_up(), up()) == (True, 1)
+            assert (engine.is_up(), read_up_metric()) == (True, 1)
             cable.cut()
             waiting = [asyncio.create_task(engine.index.list_chats()) for _ in range(8)]
             done, _ = await asyncio.wait(waiting, timeout=1.0)
             assert not done
-            assert (engine.is_up(), up()) == (False, 0)
+            assert (engine.is_up(), read_up_metric()) == (False, 0)
             cable.mend()
             await asyncio.gather(*waiting)
-            assert (engine.is_up(), up()) == (True, 1)
-    events = [line["event"] for line in said]
+            assert (engine.is_up(), read_up_metric()) == (True, 1)
+    events = [line["event"] for line in logs]
     assert (events.count("database away"), events.count("database back")) == (1, 1)

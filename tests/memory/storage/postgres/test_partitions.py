@@ -1,4 +1,4 @@
-"""Tables become partitioned while services write to them, and nothing is lost, whenever the command dies."""
+"""Tables are partitioned while services write to them, and nothing is lost if the command is killed at any time."""
 
 import asyncio
 import os
@@ -71,7 +71,8 @@ async def run_command(url: str) -> list[str]:
 
 
 async def kill_in_the_middle(url: str, last: int | None) -> None:
-    """Kill the command when it has copied some lines, and waits for the last line of this and earlier chats."""
+    """Kill the command once it has copied some lines, while it waits for the last line of chat `last` and earlier
+    ones."""
     async with connected(url) as locking, locking.transaction(), connected(url) as connection:
         await locking.execute(
             "SELECT FROM lines WHERE ctid = (SELECT max(ctid) FROM lines WHERE chat <= $1) FOR UPDATE", last
@@ -84,7 +85,7 @@ async def kill_in_the_middle(url: str, last: int | None) -> None:
 
 
 class Writers:
-    """Chats that are written, charged for and in part deleted; no call of theirs may fail."""
+    """Writers of chats that are charged and in part deleted; none of their calls may fail."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -118,7 +119,7 @@ async def describe(connection: asyncpg.Connection, table: str, query: str = COLU
     return [*map(tuple, await connection.fetch(query, table))]
 
 
-async def test_tables_are_partitioned_while_services_write_and_the_command_is_killed(postgres: Server) -> None:
+async def test_tables_are_partitioned_while_services_write_even_if_the_command_is_killed(postgres: Server) -> None:
     url = postgres.new_database()
     async with memory_in(url) as memory, connected(url) as connection:
         await write_sources(memory)
@@ -148,7 +149,7 @@ async def test_tables_are_partitioned_while_services_write_and_the_command_is_ki
                 assert await describe(connection, table) == described[name]
         blobs = await connection.fetch("SELECT chat_id, blob_id FROM blobs")
         assert {row[0] for row in blobs} == {*writers.kept}
-    async with memory_in(url) as memory:  # which has read nothing yet
+    async with memory_in(url) as memory:  # nothing is cached yet
         with acting_as(OWNER):
             for chat_id, blob_id in blobs:
                 assert (await memory.blob(chat_id, blob_id)).data == chat_id.encode()
@@ -162,7 +163,7 @@ async def test_tables_are_partitioned_while_services_write_and_the_command_is_ki
         pytest.param("VACUUM FULL lines", marks=pytest.mark.nightly),
     ],
 )
-async def test_a_copy_begins_again_if_its_table_is_altered_or_rewritten(postgres: Server, change: str) -> None:
+async def test_a_copy_is_restarted_if_its_table_is_altered_or_rewritten(postgres: Server, change: str) -> None:
     url = postgres.new_database()
     async with memory_in(url) as memory, connected(url) as connection:
         await write_sources(memory)
@@ -176,10 +177,10 @@ async def test_a_copy_begins_again_if_its_table_is_altered_or_rewritten(postgres
 
 
 async def test_an_empty_database_is_partitioned_with_the_same_indexes(postgres: Server) -> None:
-    """But for one that the key of texts contains."""
+    """The only exception is an index that the key of texts contains."""
     whole, parted = postgres.new_database(), postgres.new_database()
     await make_partitioned(parted)
-    async with memory_in(whole), connected(whole) as one, connected(parted) as other:
+    async with memory_in(whole), connected(whole) as connection, connected(parted) as parted_connection:
         for name in NAMES:
-            indexes = {row[0] for row in await one.fetch(INDEXES, name)} - {"texts_of_user"}
-            assert {row[0] for row in await other.fetch(INDEXES, name)} >= indexes - {"facts"}
+            indexes = {row[0] for row in await connection.fetch(INDEXES, name)} - {"texts_of_user"}
+            assert {row[0] for row in await parted_connection.fetch(INDEXES, name)} >= indexes - {"facts"}

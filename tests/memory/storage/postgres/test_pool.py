@@ -1,4 +1,4 @@
-"""Whatever the driver raises is an error of ours that may be tried again, and quotes nothing that was to be stored."""
+"""Each error of the driver becomes a retriable error of ours, which quotes nothing that was to be stored."""
 
 import asyncio
 import gc
@@ -23,7 +23,7 @@ ERRORS = sorted(
 )
 
 
-def test_every_error_of_the_driver_is_ours() -> None:
+def test_every_driver_error_is_translated() -> None:
     assert len(ERRORS) > 200
     for error in (*ERRORS, ConnectionResetError, TimeoutError):
         with pytest.raises(Overloaded) as caught, database_errors():
@@ -33,7 +33,7 @@ def test_every_error_of_the_driver_is_ours() -> None:
 
 
 class LosingWay(DirectWay):
-    """A way to a database on which nothing arrives any more once it is lost."""
+    """A connection to a database on which nothing arrives any more once `is_lost`."""
 
     is_lost = False
 
@@ -42,15 +42,15 @@ class LosingWay(DirectWay):
             super().send(deliver, context, is_answer=is_answer)
 
 
-async def test_nobody_is_needed_to_look_at_what_becomes_of_a_connection_whose_caller_left(
+async def test_the_failure_of_a_connection_whose_caller_has_left_is_not_logged(
     modelled: ModelServer,
 ) -> None:
-    """Found by seed 27 of trials/simulation: asyncio logged the error of a task that was never looked at."""
-    way, failed, is_done = LosingWay(), list[dict[str, Any]](), asyncio.Event()
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
+    """Found by seed 27 of trials/simulation: asyncio logged an exception that was never retrieved."""
+    way, contexts, is_done = LosingWay(), list[dict[str, Any]](), asyncio.Event()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
 
     async def lose_database(connection: Any) -> None:
-        await connection.execute("BEGIN")  # so that giving it back has something to say
+        await connection.execute("BEGIN")  # so that releasing the connection sends a statement
         way.is_lost = True
         is_done.set()
 
@@ -64,35 +64,38 @@ async def test_nobody_is_needed_to_look_at_what_becomes_of_a_connection_whose_ca
         await asyncio.wait(others, timeout=RELEASE_TIMEOUT_S * 5)
     del calling, others
     gc.collect()
-    assert [context for context in failed if "exception" in context] == []
+    assert [context for context in contexts if "exception" in context] == []
 
 
-async def test_what_is_cancelled_while_the_database_goes_away_is_not_tried_again(modelled: ModelServer) -> None:
-    """Found by seed 9270 of trials/simulation: the error of the rollback took the place of the cancellation."""
-    is_begun = asyncio.Event()
+async def test_a_call_cancelled_while_the_database_goes_away_is_not_retried(modelled: ModelServer) -> None:
+    """Found by seed 9270 of trials/simulation: the error of the rollback replaced the cancellation."""
+    has_started = asyncio.Event()
 
     async def write(connection: Any) -> None:
         async with connection.transaction():
-            is_begun.set()
+            has_started.set()
             await asyncio.Event().wait()
 
     drive(modelled)
     async with open_database("postgresql://modelled", Limits(1, 5.0, patience_s=20.0)) as database:
         calling = asyncio.create_task(database.run(write))
-        await is_begun.wait()
+        await has_started.wait()
         modelled.crash(asyncpg.ConnectionDoesNotExistError("gone"))
         calling.cancel()
         await asyncio.wait([calling], timeout=10)
         assert calling.cancelled()
 
 
-async def test_what_is_told_to_stop_while_it_waits_for_a_slow_database_does_not_start(modelled: ModelServer) -> None:
-    """Found by seed 13485 of trials/simulation: the service went on to start, and served."""
-    is_asked, stalls = asyncio.Event(), iter([0.0])  # no statement but the first, which begins a transaction, is done
+async def test_a_service_stopped_while_it_waits_for_a_slow_database_does_not_start(modelled: ModelServer) -> None:
+    """Found by seed 13485 of trials/simulation: the service continued to start, and served."""
+    is_stalled, stalls = (
+        asyncio.Event(),
+        iter([0.0]),
+    )  # only the first statement, which begins a transaction, is answered
 
     def stall() -> float:
         if stall_s := next(stalls, 60.0):
-            is_asked.set()
+            is_stalled.set()
         return stall_s
 
     async def serve() -> None:
@@ -102,13 +105,13 @@ async def test_what_is_told_to_stop_while_it_waits_for_a_slow_database_does_not_
     drive(modelled)
     modelled.choose_stall_s = stall
     serving = asyncio.create_task(serve())
-    await is_asked.wait()
+    await is_stalled.wait()
     serving.cancel()
     await asyncio.wait([serving], timeout=10)
     assert serving.cancelled()
 
 
-async def test_a_database_that_is_too_slow_at_first_is_waited_for(modelled: ModelServer) -> None:
+async def test_a_database_that_is_slow_at_first_is_waited_for(modelled: ModelServer) -> None:
     stalls = iter([60.0])
     drive(modelled)
     modelled.choose_stall_s = lambda: next(stalls, 0.0)
@@ -117,11 +120,11 @@ async def test_a_database_that_is_too_slow_at_first_is_waited_for(modelled: Mode
     assert next(stalls, None) is None
 
 
-async def test_a_connection_is_given_back_without_a_word(modelled: ModelServer) -> None:
-    said: list[str] = []
+async def test_releasing_a_connection_sends_no_statement(modelled: ModelServer) -> None:
+    queries: list[str] = []
 
     def note(sent: Any) -> None:
-        said.append(sent.query)
+        queries.append(sent.query)
 
     async def ask(connection: Any) -> None:
         connection.add_query_logger(note)
@@ -130,11 +133,11 @@ async def test_a_connection_is_given_back_without_a_word(modelled: ModelServer) 
     drive(modelled)
     async with open_database("postgresql://modelled", Limits(1, 5.0)) as database:
         await database.run(ask)
-        assert said == ["SELECT 1"]
+        assert queries == ["SELECT 1"]
 
 
 @pytest.mark.parametrize(
-    ("url", "each"),
+    ("url", "expected"),
     [
         ("postgresql://u:p@h/db", ["postgresql://u:p@h/db"]),
         ("postgresql://u:p@h:1,i:2/db?sslmode=require", ["u:p@h:1/db?sslmode=require", "u:p@i:2/db?sslmode=require"]),
@@ -145,7 +148,7 @@ async def test_a_connection_is_given_back_without_a_word(modelled: ModelServer) 
         ("postgresql://u@/db?host=a,b&port=1", ["u@/db?host=a&port=1", "u@/db?host=b&port=1"]),
     ],
 )
-def test_each_server_has_a_url(url: str, each: list[str]) -> None:
-    assert [one.removeprefix("postgresql://") for one in split_hosts(url)] == [
-        one.removeprefix("postgresql://") for one in each
+def test_each_server_gets_a_url_of_its_own(url: str, expected: list[str]) -> None:
+    assert [part.removeprefix("postgresql://") for part in split_hosts(url)] == [
+        part.removeprefix("postgresql://") for part in expected
     ]

@@ -25,7 +25,7 @@ IGNORED = "ignore_startup_parameters = statement_timeout, idle_in_transaction_se
 
 @asynccontextmanager
 async def pooling(server: Server, database_url: str, *settings: str) -> AsyncGenerator[str]:
-    """Where the database is through a pooler."""
+    """Run a pooler; yield the URL of the database through it."""
     with new_folder() as folder:
         ini = folder / "pgbouncer.ini"
         given = ["[databases]", f"* = host={server.folder} user=headrace", "[pgbouncer]", "auth_type = any"]
@@ -54,7 +54,7 @@ async def pooling(server: Server, database_url: str, *settings: str) -> AsyncGen
     ],
     ids=" ".join,
 )
-async def test_a_pooler_without_sessions_is_refused_at_once(
+async def test_a_pooler_without_sessions_is_rejected_at_once(
     postgres: Server, database_url: str, settings: list[str]
 ) -> None:
     async with asyncio.timeout(100), pooling(postgres, database_url, *settings) as url:
@@ -63,7 +63,7 @@ async def test_a_pooler_without_sessions_is_refused_at_once(
                 pass
 
 
-async def test_a_pooler_with_sessions_is_as_good_as_none(postgres: Server, database_url: str) -> None:
+async def test_a_pooler_with_sessions_works_like_a_direct_connection(postgres: Server, database_url: str) -> None:
     async with (
         asyncio.timeout(100),
         pooling(postgres, database_url, "pool_mode = session", IGNORED) as url,

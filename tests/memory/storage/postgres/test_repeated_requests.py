@@ -1,4 +1,4 @@
-"""What a repeated request is told while a database shows what a fail-over may forget, which is modelled here."""
+"""Replies to repeated requests while a database shows data that a fail-over may lose, with the model of a database."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -25,7 +25,7 @@ from trials.simulation.postgres.server import Server as ModelServer
 DRAIN_S = 0.5
 
 SHARED = new_id()
-"""Request id of a sharing."""
+"""Request id of the sharing."""
 
 LIMITS = Limits(2, 5.0)
 
@@ -33,7 +33,7 @@ Ask = Callable[[Memory, str], Awaitable[Any]]
 
 
 def asking(rpc: str, id_field: str, **fields: Any) -> Ask:
-    """A request that names its record."""
+    """Return a function that sends a request which names its record."""
 
     async def ask(memory: Memory, record_id: str) -> Any:
         return await memory.call(rpc, **{id_field: record_id}, **fields)
@@ -66,7 +66,7 @@ async def begin_chat(memory: Memory, record_id: str) -> None:
     await memory.append(record_id, run_id, granting("g_1"))
 
 
-def behind(ask: Ask) -> Ask:
+def after_chat(ask: Ask) -> Ask:
     async def prepare(memory: Memory, record_id: str) -> None:
         await begin_chat(memory, record_id)
         await ask(memory, record_id)
@@ -79,12 +79,12 @@ def behind(ask: Ask) -> Ask:
     [
         *((prepare_nothing, ask) for ask in (make_schedule, make_webhook, make_key)),
         *((ask, ask) for ask in (place_hold, erase_user, put_agent)),
-        *((behind(ask), ask) for ask in (share_chat, name_chat, pin_message, revoke_grant)),
+        *((after_chat(ask), ask) for ask in (share_chat, name_chat, pin_message, revoke_grant)),
         (make_key, revoke_key),
     ],
     ids=["schedule", "webhook", "key", "hold", "erasure", "agent", "sharing", "title", "pin", "grant", "revocation"],
 )
-async def test_what_the_standby_lacks_is_not_acknowledged_because_it_can_be_read(
+async def test_data_that_the_standby_lacks_is_not_acknowledged_although_it_can_be_read(
     modelled: ModelServer, prepare: Ask, ask: Ask
 ) -> None:
     """Found by seed 1245 of trials/simulation for schedules."""
@@ -94,10 +94,10 @@ async def test_what_the_standby_lacks_is_not_acknowledged_because_it_can_be_read
             await prepare(memory, record_id)
 
             async def try_in_vain() -> asyncio.Task[Any]:
-                asked = group.create_task(_wait_for(ask(memory, record_id)))
-                await asyncio.wait([asked], timeout=DRAIN_S)
-                assert not asked.done(), "the standby does not have it"
-                return asked
+                asking_task = group.create_task(_wait_for(ask(memory, record_id)))
+                await asyncio.wait([asking_task], timeout=DRAIN_S)
+                assert not asking_task.done(), "the standby does not have it"
+                return asking_task
 
             modelled.has_standby = False
             (await try_in_vain()).cancel()
@@ -108,8 +108,8 @@ async def test_what_the_standby_lacks_is_not_acknowledged_because_it_can_be_read
             assert await repeated
 
 
-async def test_a_change_of_what_a_fail_over_took_back_does_not_fit_what_is_there_instead(modelled: ModelServer) -> None:
-    """Found by seed 14307 of trials/simulation: a record of a run took the place of an acknowledged trigger."""
+async def test_a_change_based_on_a_lost_version_does_not_apply_to_its_replacement(modelled: ModelServer) -> None:
+    """Found by seed 14307 of trials/simulation: a record of a run overwrote an acknowledged trigger."""
     schedule_id = new_id()
 
     async with ModelledTables(modelled).memory() as memory, open_postgres("postgresql://modelled", LIMITS) as engine:
@@ -124,14 +124,14 @@ async def test_a_change_of_what_a_fail_over_took_back_does_not_fit_what_is_there
         with acting_as(Identity("acme", "ada", scopes=ALL_SCOPES)):
             await make_schedule(memory, schedule_id)
         with closing(modelled.tables.keep_copy()) as standby:
-            taken_back = await rename(await find(), "taken back")
+            lost = await rename(await find(), "taken back")
             modelled.crash(asyncpg.ConnectionDoesNotExistError("gone"))
             modelled.tables.restore(standby)
             modelled.start()
-        instead = await rename(await find(), "instead")
-        change = replace(taken_back, name="behind it", version=make_version())
-        assert not await engine.records.schedules.put(change, taken_back.version)
-        assert await find() == instead
+        replacement = await rename(await find(), "instead")
+        change = replace(lost, name="behind it", version=make_version())
+        assert not await engine.records.schedules.put(change, lost.version)
+        assert await find() == replacement
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,12 @@ async def test_a_change_of_what_a_fail_over_took_back_does_not_fit_what_is_there
     [place_hold, erase_user, make_schedule, make_webhook, make_key],
     ids=["hold", "erasure", "schedule", "webhook", "key"],
 )
-async def test_nobody_is_answered_with_what_a_fail_over_takes_back_meanwhile(modelled: ModelServer, ask: Ask) -> None:
-    """Found by seeds 37647 and 79995 of trials/simulation: who made a webhook was told that there is none."""
+async def test_a_repeated_request_is_not_acknowledged_if_a_fail_over_loses_its_record(
+    modelled: ModelServer, ask: Ask
+) -> None:
+    """Found by seeds 37647 and 79995 of trials/simulation: the creator of a webhook was told later that it does not
+    exist.
+    """
     record_id = new_id()
     async with ModelledTables(modelled).memory() as memory:
         with acting_as(Identity("acme", "ada", scopes=ALL_SCOPES)), closing(modelled.tables.keep_copy()) as standby:
@@ -158,7 +162,7 @@ async def test_nobody_is_answered_with_what_a_fail_over_takes_back_meanwhile(mod
             assert await ask(memory, record_id), "who asks again has it stored anew"
 
 
-async def test_what_is_stored_once_more_is_in_nobodys_way(modelled: ModelServer) -> None:
+async def test_storing_a_record_again_does_not_conflict_with_other_changes(modelled: ModelServer) -> None:
     schedule_id = new_id()
     async with ModelledTables(modelled).memory() as memory, open_postgres("postgresql://modelled", LIMITS) as engine:
         find = partial(engine.records.schedules.find, schedule_id)

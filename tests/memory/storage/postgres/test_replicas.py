@@ -1,6 +1,6 @@
-"""Several services over one database: what one has acknowledged all of them show, and nobody writes over anybody.
+"""Several services over one database: all show what one has acknowledged, and none overwrites the writes of others.
 
-They tell each other nothing here: what is right may not depend on it.
+They do not notify each other here: correctness may not depend on it.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ A, B = "127.0.0.1:7001", "127.0.0.1:7011"
 
 @pytest.fixture
 async def replicas(request: pytest.FixtureRequest, database_url: str) -> AsyncGenerator[list[Memory]]:
-    """Three services; a test may give the isolation that the database has as its default."""
+    """Three services; a test may set the default isolation of the database."""
     name = urlsplit(database_url).path[1:]
     async with AsyncExitStack() as stack:
         async with connected(database_url) as connection:
@@ -35,16 +35,16 @@ async def replicas(request: pytest.FixtureRequest, database_url: str) -> AsyncGe
         yield [await stack.enter_async_context(memory_in(database_url, tells=False)) for _ in range(3)]
 
 
-async def test_what_one_has_acknowledged_all_show(replicas: list[Memory]) -> None:
-    one, other, third = replicas
-    chat_id, run_id = await one.begin("hello")
-    said = ["hello"]
+async def test_a_line_acknowledged_by_one_service_is_shown_by_all(replicas: list[Memory]) -> None:
+    first, second, third = replicas
+    chat_id, run_id = await first.begin("hello")
+    expected = ["hello"]
     for turn in range(12):
-        for memory in (one, other):
-            assert (await memory.append(chat_id, run_id, step_line(user(f"{turn}")))).first_n == len(said) + 1
-            said.append(f"{turn}")
-            assert await list_texts(one, chat_id, run_id) == await list_texts(other, chat_id, run_id) == said
-    assert await list_texts(third, chat_id, run_id) == said
+        for memory in (first, second):
+            assert (await memory.append(chat_id, run_id, step_line(user(f"{turn}")))).first_n == len(expected) + 1
+            expected.append(f"{turn}")
+            assert await list_texts(first, chat_id, run_id) == await list_texts(second, chat_id, run_id) == expected
+    assert await list_texts(third, chat_id, run_id) == expected
     await third.append(chat_id, run_id, run_line())
     for memory in replicas:
         assert await memory.list_unfinished() == []
@@ -54,7 +54,9 @@ async def test_what_one_has_acknowledged_all_show(replicas: list[Memory]) -> Non
 
 
 @pytest.mark.parametrize("replicas", ["read committed", "repeatable read", "serializable"], indirect=True)
-async def test_lines_of_all_have_consecutive_numbers(replicas: list[Memory], database_url: str) -> None:
+async def test_lines_written_by_all_services_have_consecutive_numbers(
+    replicas: list[Memory], database_url: str
+) -> None:
     chats = [await replicas[0].begin(str(index)) for index in range(4)]
 
     async def write(memory: Memory, chat: tuple[str, str]) -> list[memory_pb2.AppendResponse]:
@@ -62,7 +64,7 @@ async def test_lines_of_all_have_consecutive_numbers(replicas: list[Memory], dat
 
     async with asyncio.timeout(300):
         writers = [write(memory, chat) for memory in replicas for chat in chats for _ in range(2)]
-        replies = [reply for told in await asyncio.gather(*writers) for reply in told]
+        replies = [reply for of_writer in await asyncio.gather(*writers) for reply in of_writer]
     assert sorted(reply.first_n for reply in replies) == sorted(list(range(2, 98, 2)) * 4)
     views = [[await list_texts(memory, *chat) for chat in chats] for memory in replicas]
     assert views[0] == views[1] == views[2]
@@ -71,7 +73,7 @@ async def test_lines_of_all_have_consecutive_numbers(replicas: list[Memory], dat
     assert log.count(b"\n") == 97
 
 
-async def test_an_append_that_is_repeated_elsewhere_adds_nothing(replicas: list[Memory]) -> None:
+async def test_an_append_repeated_at_other_services_adds_nothing(replicas: list[Memory]) -> None:
     chat_id, run_id = await replicas[0].begin("hello")
     for memory in replicas:
         await memory.context(chat_id, run_id)
@@ -87,44 +89,44 @@ async def test_queries_repeated_at_the_same_moment_start_one_run(replicas: list[
     for _ in range(10):
         chat_id = new_id()
         async with asyncio.timeout(100):
-            asked = [memory.append(chat_id, new_id(), query_line(request_id="mine")) for memory in replicas]
-            replies = await asyncio.gather(*asked)
+            appends = [memory.append(chat_id, new_id(), query_line(request_id="mine")) for memory in replicas]
+            replies = await asyncio.gather(*appends)
         assert len([reply for reply in replies if reply.first_n == 1 and reply.chat_created]) == 1
         assert len({reply.duplicate_run_id for reply in replies if reply.duplicate_run_id}) == 1
 
 
-async def test_an_owner_elsewhere_fences_at_once(replicas: list[Memory]) -> None:
-    one, other, _ = replicas
+async def test_a_new_owner_at_another_service_fences_the_old_one_at_once(replicas: list[Memory]) -> None:
+    first, second, _ = replicas
     for _ in range(10):
-        chat_id, run_id = await one.begin("hello")
-        assert await one.acquire(chat_id, run_id, A) == 1
-        await one.append(chat_id, run_id, step_line(user("mine")), generation=1)
+        chat_id, run_id = await first.begin("hello")
+        assert await first.acquire(chat_id, run_id, A) == 1
+        await first.append(chat_id, run_id, step_line(user("mine")), generation=1)
         with pytest.raises(StaleLease, match="has an owner"):
-            await other.acquire(chat_id, run_id, B)
-        assert await other.acquire(chat_id, run_id, A) == 2
+            await second.acquire(chat_id, run_id, B)
+        assert await second.acquire(chat_id, run_id, A) == 2
         with pytest.raises(StaleLease, match="generation 2; 1 is stale"):
-            await one.append(chat_id, run_id, step_line(user("late")), generation=1)
+            await first.append(chat_id, run_id, step_line(user("late")), generation=1)
         with pytest.raises(StaleLease, match="was lost"):
-            await one.renew(run_id, 1)
-        assert await one.renew(run_id, 2)
-        assert len(await list_texts(one, chat_id, run_id)) == 2
+            await first.renew(run_id, 1)
+        assert await first.renew(run_id, 2)
+        assert len(await list_texts(first, chat_id, run_id)) == 2
 
 
 async def test_nothing_of_an_earlier_owner_is_committed_after_a_later_one_has_the_run(replicas: list[Memory]) -> None:
-    one, other, third = replicas
+    first, second, third = replicas
     async with asyncio.timeout(300):
         for _ in range(20):
-            chat_id, run_id = await one.begin("hello")
-            late = [asyncio.create_task(one.append(chat_id, run_id, step_line(user("late")))) for _ in range(5)]
+            chat_id, run_id = await first.begin("hello")
+            late = [asyncio.create_task(first.append(chat_id, run_id, step_line(user("late")))) for _ in range(5)]
             await asyncio.sleep(random.random() / 500)
-            await other.acquire(chat_id, run_id, A)
-            seen = await list_texts(third, chat_id, run_id)
+            await second.acquire(chat_id, run_id, A)
+            texts = await list_texts(third, chat_id, run_id)
             outcomes = await asyncio.gather(*late, return_exceptions=True)
-            assert await list_texts(third, chat_id, run_id) == seen
-            assert len(seen) == 1 + sum(not isinstance(outcome, StaleLease) for outcome in outcomes)
+            assert await list_texts(third, chat_id, run_id) == texts
+            assert len(texts) == 1 + sum(not isinstance(outcome, StaleLease) for outcome in outcomes)
 
 
-async def test_of_owners_at_the_same_moment_one_has_the_run(replicas: list[Memory]) -> None:
+async def test_only_one_of_several_simultaneous_owners_gets_the_run(replicas: list[Memory]) -> None:
     for _ in range(10):
         chat_id, run_id = await replicas[0].begin("hello")
         wanting = (memory.acquire(chat_id, run_id, f"a:{index}") for index, memory in enumerate(replicas))
@@ -132,7 +134,7 @@ async def test_of_owners_at_the_same_moment_one_has_the_run(replicas: list[Memor
         assert [outcome for outcome in outcomes if not isinstance(outcome, StaleLease)] == [1]
 
 
-async def test_of_changes_of_a_state_at_the_same_moment_one_wins(replicas: list[Memory]) -> None:
+async def test_only_one_of_several_simultaneous_state_updates_succeeds(replicas: list[Memory]) -> None:
     chat_id, _ = await replicas[0].begin()
     for version in range(10):
         updates = (memory.update_state(chat_id, version, f'{{"n":{index}}}') for index, memory in enumerate(replicas))
@@ -145,35 +147,35 @@ async def test_of_changes_of_a_state_at_the_same_moment_one_wins(replicas: list[
 async def test_a_run_belongs_to_the_chat_that_had_it_first(replicas: list[Memory]) -> None:
     for _ in range(10):
         run_id, chats = new_id(), [new_id() for _ in replicas]
-        asked = (memory.append(chat, run_id, query_line()) for memory, chat in zip(replicas, chats, strict=True))
-        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        appends = (memory.append(chat, run_id, query_line()) for memory, chat in zip(replicas, chats, strict=True))
+        outcomes = await asyncio.gather(*appends, return_exceptions=True)
         (owner,) = (chat for chat, outcome in zip(chats, outcomes, strict=True) if not isinstance(outcome, Exception))
         assert all(isinstance(outcome, memory_pb2.AppendResponse | NotFound | Overloaded) for outcome in outcomes)
         assert (await replicas[0].chat(run_id=run_id)).chat_id == owner
 
 
-async def test_a_chat_that_was_deleted_and_made_again_elsewhere_is_the_new_one(replicas: list[Memory]) -> None:
-    one, other, _ = replicas
-    chat_id, _ = await one.begin_and_end("first")
-    await other.chat(chat_id=chat_id)
-    await one.delete(chat_id)
+async def test_a_chat_deleted_and_recreated_elsewhere_is_read_anew(replicas: list[Memory]) -> None:
+    first, second, _ = replicas
+    chat_id, _ = await first.begin_and_end("first")
+    await second.chat(chat_id=chat_id)
+    await first.delete(chat_id)
     with pytest.raises(NotFound):
-        await other.chat(chat_id=chat_id)
+        await second.chat(chat_id=chat_id)
     with pytest.raises(NotFound):
-        await other.append(chat_id, new_id(), step_line(user("late")))
-    _, run_id = await one.begin("second", chat_id)
-    assert await list_texts(other, chat_id, run_id) == ["second"]
-    assert (await other.append(chat_id, run_id, step_line(user("a")), run_line())).first_n == 2
-    await one.delete(chat_id)
-    _, run_id = await one.begin("third", chat_id)
-    await one.append(chat_id, run_id, *(step_line(user(str(index))) for index in range(5)))
-    assert await list_texts(other, chat_id, run_id) == ["third", "0", "1", "2", "3", "4"]
+        await second.append(chat_id, new_id(), step_line(user("late")))
+    _, run_id = await first.begin("second", chat_id)
+    assert await list_texts(second, chat_id, run_id) == ["second"]
+    assert (await second.append(chat_id, run_id, step_line(user("a")), run_line())).first_n == 2
+    await first.delete(chat_id)
+    _, run_id = await first.begin("third", chat_id)
+    await first.append(chat_id, run_id, *(step_line(user(str(index))) for index in range(5)))
+    assert await list_texts(second, chat_id, run_id) == ["third", "0", "1", "2", "3", "4"]
 
 
-async def test_whatever_is_done_at_the_same_moment_every_chat_is_whole(
+async def test_concurrent_writes_reverts_and_deletions_leave_a_consistent_chat(
     replicas: list[Memory], database_url: str
 ) -> None:
-    """Each runs into the others' way; what was refused may be refused, what was acknowledged is there, once."""
+    """Services disturb each other; a call may be refused, but whatever was acknowledged is there, once."""
     chat_id = new_id()
 
     async def one_run(memory: Memory, name: str) -> None:
@@ -205,13 +207,13 @@ async def test_whatever_is_done_at_the_same_moment_every_chat_is_whole(
     assert Acknowledged().check(chat_id, log) == len(log)
 
 
-async def test_a_compaction_elsewhere_is_noticed(replicas: list[Memory]) -> None:
-    one, other, _ = replicas
-    chat_id, run_id = await one.begin("go")
-    await one.append(chat_id, run_id, *(step_line(content("word " * 200, msg_id=new_id())) for _ in range(20)))
-    before = await list_texts(other, chat_id, run_id)
+async def test_a_compaction_by_another_service_is_noticed(replicas: list[Memory]) -> None:
+    first, second, _ = replicas
+    chat_id, run_id = await first.begin("go")
+    await first.append(chat_id, run_id, *(step_line(content("word " * 200, msg_id=new_id())) for _ in range(20)))
+    before = await list_texts(second, chat_id, run_id)
     request = memory_pb2.CompactRequest(chat_id=chat_id, run_id=run_id, trigger="manual")
     request.limits.model, request.limits.context_window_tokens = "gpt-4o", 100_000
-    kinds = [str(delta.WhichOneof("delta")) async for delta in one.stub.Compact(request)]
+    kinds = [str(delta.WhichOneof("delta")) async for delta in first.stub.Compact(request)]
     assert kinds[-1] == "fallback"
-    assert await list_texts(other, chat_id, run_id) == await list_texts(one, chat_id, run_id) != before
+    assert await list_texts(second, chat_id, run_id) == await list_texts(first, chat_id, run_id) != before

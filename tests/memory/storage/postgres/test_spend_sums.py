@@ -1,4 +1,4 @@
-"""The kept sums of spending are those of its rows, whatever happens to the transactions that change them."""
+"""The stored sums of spend equal those of its rows, whatever happens to the transactions that change them."""
 
 import asyncio
 from contextlib import suppress
@@ -45,8 +45,8 @@ async def spend_in_own_chat(memory: Memory, models: list[str], times: int) -> No
     await memory.delete(chat_id)
 
 
-async def test_chats_that_charge_in_opposite_orders_block_nobody(database_url: str) -> None:
-    """Sums that one has locked and another wants: of a user, of an agent and of the tenant."""
+async def test_chats_that_charge_in_opposite_orders_do_not_deadlock(database_url: str) -> None:
+    """One transaction has locked sums that another needs: those of a user, of an agent and of the tenant."""
     models = [f"model {n}" for n in range(20)]
     async with memory_in(database_url) as memory, connected(database_url) as connection:
         writers = (spend_in_own_chat(memory, order, 6) for order in (models, models[::-1]) * 10)
@@ -55,7 +55,7 @@ async def test_chats_that_charge_in_opposite_orders_block_nobody(database_url: s
         assert await total(memory, group_by=["user", "model"]) == 20 * 39 * 3
 
 
-async def test_connections_that_are_lost_count_nothing_twice(database_url: str) -> None:
+async def test_lost_connections_count_nothing_twice(database_url: str) -> None:
     lose = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND state <> 'idle'"
         " AND strpos(query, 'INSERT INTO spend') > 0 AND pid <> pg_backend_pid() LIMIT 1"
@@ -78,7 +78,7 @@ async def test_connections_that_are_lost_count_nothing_twice(database_url: str) 
         assert await total(memory, group_by=["model"]) == 8 * 15
 
 
-async def test_rows_of_an_earlier_version_are_summed_up(postgres: Server) -> None:
+async def test_rows_of_an_earlier_version_are_added_up(postgres: Server) -> None:
     url = postgres.new_database()
     async with connected(url) as connection:
         await make_tables(connection, SUMS - 1)
@@ -95,7 +95,7 @@ async def test_claims_that_wait_for_each_other_leave_connections_for_others(data
     async with memory_in(database_url) as memory, connected(database_url) as connection:
         run_ids = [(await begin(memory))[1] for _ in range(30)]
         async with connection.transaction():
-            await connection.execute(lock)  # as another replica that decides
+            await connection.execute(lock)  # as another replica that decides a claim
             with acting_as(ADA):
                 claims = asyncio.gather(*(claim(memory, run_id, 1) for run_id in run_ids))
             await until_waits(connection, "advisory")

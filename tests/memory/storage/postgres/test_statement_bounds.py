@@ -1,5 +1,5 @@
-"""What is asked costs what is answered: no statement of an RPC touches more rows and buffers than its bound, however
-much is stored. PostgreSQL itself says so of each, by auto_explain.
+"""A request costs as much as its reply: no statement of an RPC touches more rows and buffers than its bound, however
+much is stored. PostgreSQL itself reports the cost of each, by auto_explain.
 """
 
 import json
@@ -21,13 +21,13 @@ from tests.support.memory.serving import memory_in
 from tests.support.postgresql import connected, make_partitioned
 
 ROWS, BUFFERS = 420, 1500
-"""The bound of a statement that the table does not name: two rows for each of a page, and some buffers for each."""
+"""The bound of a statement that the table does not name: two rows for each row of a page, and some buffers for each."""
 
 SUMS = 31 * 8 * 4
-"""Sums of a month: a row for each day, slot and, by agent, model."""
+"""Sums of a month: a row for each day, slot, and model (if by agent)."""
 
 LIVE = 3_000
-"""Runs that live, of half of the chats."""
+"""Live runs, in half of the chats."""
 
 READ_MAX = 8 * SCANNED_MAX
 """Rows that a filtered page's statement reads. PostgreSQL may read and sort more rows than the limit if that touches
@@ -45,7 +45,8 @@ BOUNDS: dict[str, tuple[int, int]] = {
 
 
 CASCADE = 'DELETE FROM "public"."texts"'
-"""How PostgreSQL's own statement begins that deletes the texts of a deleted chat: it names the chat, not the tenant."""
+"""The start of PostgreSQL's own statement that deletes the texts of a deleted chat: it names the chat, not the
+tenant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Cost:
 
 
 def count_rows(plan: dict[str, Any]) -> int:
-    """Return the rows that a plan's scans have looked at, including those that they threw away."""
+    """Return the number of rows that a plan's scans have read, including those that were filtered out."""
     children = sum(map(count_rows, plan.get("Plans", ())))
     if not plan["Node Type"].endswith("Scan") or plan["Node Type"] in ("Function Scan", "CTE Scan", "Subquery Scan"):
         return children
@@ -68,7 +69,7 @@ def count_rows(plan: dict[str, Any]) -> int:
 
 
 def list_partitions(plan: dict[str, Any]) -> set[str]:
-    """Return the partitions that a plan has read; those that were pruned are not in it, or were never executed."""
+    """Return the partitions that a plan has read, without those that were pruned or never executed."""
     found = set[str]().union(*map(list_partitions, plan.get("Plans", ())))
     name = plan.get("Relation Name", "")
     if plan["Node Type"].endswith("Scan") and plan["Actual Loops"] and re.fullmatch(r"[a-z_]+_p[0-9]+", name):
@@ -86,7 +87,7 @@ def read_costs(log: str) -> Iterator[Cost]:
 
 
 async def explain_all(url: str, *, uses_small_tables: bool) -> None:
-    """Have the server log the plan of each statement of new connections, with what it has cost."""
+    """Have the server log the plan and cost of each statement of new connections."""
     settings = {
         "session_preload_libraries": "auto_explain",
         "auto_explain.log_min_duration": "0",
@@ -96,7 +97,7 @@ async def explain_all(url: str, *, uses_small_tables: bool) -> None:
         "auto_explain.log_nested_statements": "on",
         "auto_explain.log_format": "json",
     }
-    if uses_small_tables:  # where reading all rows is cheap, an index is taken all the same, if there is one
+    if uses_small_tables:  # an index is used if there is one, even where reading all rows is cheap
         settings |= {"enable_seqscan": "off", "enable_bitmapscan": "off"}
     async with connected(url) as connection:
         name = await connection.fetchval("SELECT current_database()")
@@ -117,7 +118,7 @@ async def check_costs(
     async with connected(url) as connection:
         await fill(connection, chats, tenants)
     await explain_all(url, uses_small_tables=uses_small_tables)
-    dear: list[str] = []
+    expensive: list[str] = []
     read = Counter[str]()
     async with memory_in(url) as memory:
         with acting_as(OWNER):
@@ -125,10 +126,10 @@ async def check_costs(
                 start = log.stat().st_size
                 await ask()
                 costs = list_costs(rpc, read_log(log, start))
-                dear += find_dear(rpc, costs)
+                expensive += find_expensive(rpc, costs)
                 for cost in costs:
                     read |= cost.partitions
-    assert not dear, "\n\n".join(dear)
+    assert not expensive, "\n\n".join(expensive)
     assert bool(read) is is_partitioned
 
 
@@ -158,7 +159,7 @@ def list_costs(rpc: str, logged: str) -> list[Cost]:
     return costs
 
 
-def find_dear(rpc: str, costs: list[Cost]) -> Iterator[str]:
+def find_expensive(rpc: str, costs: list[Cost]) -> Iterator[str]:
     rows, buffers = BOUNDS.get(rpc, (ROWS, BUFFERS))
     for cost in costs:
         is_spread = any(count > 1 for count in cost.partitions.values()) and not cost.query.startswith(CASCADE)

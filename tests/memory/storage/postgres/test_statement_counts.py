@@ -1,5 +1,5 @@
-"""A run costs the database the same few statements however many services share it, a service at rest one a second, and
-an erasure a few for many chats.
+"""A run takes the same few statements however many services share the database, an idle service one a second, and an
+erasure few for many chats.
 
 PostgreSQL itself logs each statement, BEGIN and COMMIT included.
 """
@@ -56,7 +56,7 @@ def reply(request: llm_pb2.ChatRequest) -> list[Step]:
 
 @asynccontextmanager
 async def suite_over(folder: Path, url: str, replicas: int) -> AsyncGenerator[Client]:
-    """An orchestrator over so many services of memory."""
+    """Run an orchestrator over `replicas` services of memory."""
     async with serve_suite(folder) as suite, AsyncExitStack() as stack:
         suite.llm.reply = reply
         places = [f"unix:{folder}/memory-{n}.sock" for n in range(replicas)]
@@ -75,7 +75,7 @@ async def ask(client: Client, agent: str) -> None:
     assert last.WhichOneof("payload") == "run_complete", last
 
 
-async def test_a_run_takes_few_statements_and_rest_takes_one_a_second(postgres: Server, tmp_path: Path) -> None:
+async def test_a_run_takes_few_statements_and_an_idle_service_one_a_second(postgres: Server, tmp_path: Path) -> None:
     # One after the other, because both databases are in one log.
     for replicas, plain_max, react_max in ((1, 12, 30), (3, 14, 36)):
         (folder := tmp_path / str(replicas)).mkdir()
@@ -103,7 +103,7 @@ async def check_counts(postgres: Server, folder: Path, replicas: int, plain_max:
         assert 0 < len(statements) <= REST_S * replicas, statements
 
 
-async def test_an_erasure_takes_few_statements_for_a_chat(postgres: Server) -> None:
+async def test_an_erasure_takes_few_statements_per_chat(postgres: Server) -> None:
     url = postgres.new_database()
     async with memory_in(url) as memory:
         await write_sources(memory)
@@ -113,8 +113,8 @@ async def test_an_erasure_takes_few_statements_for_a_chat(postgres: Server) -> N
             await connection.execute(f"ALTER DATABASE {name} SET log_statement = 'all'")
     log = StatementLog(postgres.folder / "log")
     async with memory_in(url) as memory:
-        begun = await memory.call_as(Identity("t-0", "op", scopes=ALL_SCOPES), "EraseData", user="u-1")
-        erasure = await people.work_off(memory, begun.erasure.erasure_id)
+        response = await memory.call_as(Identity("t-0", "op", scopes=ALL_SCOPES), "EraseData", user="u-1")
+        erasure = await people.run_erasure(memory, response.erasure.erasure_id)
     assert people.count(erasure)["chats"] == CHATS_EACH
     statements = log.take()
     vacuums = [statement for statement in statements if statement.startswith("VACUUM")]

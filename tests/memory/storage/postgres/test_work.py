@@ -1,4 +1,4 @@
-"""What is not a run stops none: lists and exports have few connections, and of those a tenant has a share."""
+"""Lists and exports stop no run: they may use few connections, and each tenant a share of those."""
 
 import asyncio
 
@@ -18,10 +18,10 @@ from tests.support.postgresql import connected, until_waits
 
 CONNECTIONS_MAX = 10
 LISTS_MAX = 3
-"""Connections of ten that lists may use."""
+"""How many of the ten connections lists may use."""
 
 
-async def test_lists_that_hang_stop_no_run(database_url: str) -> None:
+async def test_hanging_lists_do_not_stop_runs(database_url: str) -> None:
     async with memory_in(database_url) as memory, connected(database_url) as connection:
         chat_id, _ = await memory.begin()
         async with connection.transaction():
@@ -41,7 +41,7 @@ async def test_lists_that_hang_stop_no_run(database_url: str) -> None:
         await memory.call("ListSchedules")
 
 
-async def test_waiting_for_a_connection_is_counted_by_kind_of_work(database_url: str) -> None:
+async def test_the_wait_for_a_connection_is_counted_by_kind_of_work(database_url: str) -> None:
     def count() -> float:
         return REGISTRY.get_sample_value("headrace_database_wait_seconds_count", {"work": "list"}) or 0.0
 
@@ -59,7 +59,7 @@ async def use_one(shares: Shares, tenant: str, leave: asyncio.Event) -> str:
     return tenant
 
 
-async def test_a_tenant_has_as_many_connections_as_are_left_for_others() -> None:
+async def test_a_tenant_gets_at_most_its_share_of_connections() -> None:
     shares, leave = Shares(CONNECTIONS_MAX, 10.0), asyncio.Event()
     flood = [asyncio.create_task(use_one(shares, "flood", leave)) for _ in range(LISTS_MAX + WAITING_MAX)]
     other = asyncio.create_task(use_one(shares, "calm", leave))
@@ -72,24 +72,24 @@ async def test_a_tenant_has_as_many_connections_as_are_left_for_others() -> None
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["before a place is free", "in the same turn of the loop"])
-async def test_who_stops_waiting_leaves_the_place_to_the_next(*, is_late: bool) -> None:
+async def test_a_caller_that_stops_waiting_leaves_its_place_to_the_next(*, is_late: bool) -> None:
     shares, leave = Shares(CONNECTIONS_MAX, 10.0), asyncio.Event()
     holding = [asyncio.create_task(use_one(shares, "flood", leave)) for _ in range(2)]
     await asyncio.sleep(0)
-    left, last = (asyncio.create_task(use_one(shares, "flood", leave)) for _ in range(2))
+    cancelled, last = (asyncio.create_task(use_one(shares, "flood", leave)) for _ in range(2))
     await asyncio.sleep(0)
-    for act in (leave.set, left.cancel) if is_late else (left.cancel, leave.set):
+    for act in (leave.set, cancelled.cancel) if is_late else (cancelled.cancel, leave.set):
         act()
     assert await asyncio.gather(*holding, last) == ["flood"] * 3
     with pytest.raises(asyncio.CancelledError):
-        await left
+        await cancelled
     late = asyncio.create_task(use_one(shares, "flood", asyncio.Event()))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await late
 
 
-async def test_runs_wait_for_nobody() -> None:
+async def test_runs_never_wait_for_a_share() -> None:
     shares = Shares(CONNECTIONS_MAX, 10.0)
     async with asyncio.TaskGroup() as group:
         for _ in range(100):
@@ -102,21 +102,21 @@ async def _use_for_run(shares: Shares) -> None:
 
 
 async def test_one_service_cleans_up_for_all(database_url: str) -> None:
-    """And another goes on with what a dead one has left, when its claim is over."""
+    """Another one continues the work of a dead service once its claim has expired."""
     async with memory_in(database_url) as memory:
         old = [(await memory.begin_and_end())[0] for _ in range(3)]
     config, retention = Config(database_url=database_url), RetentionFile(None, 7)
-    async with open_engine(config) as one, open_engine(config) as other:
-        dead = CleanupClaim(one)
+    async with open_engine(config) as first, open_engine(config) as second:
+        dead = CleanupClaim(first)
         clock = CLOCK.set(Later(8))
         assert await dead.take()
-        assert not await clean_up(other, retention, None)
-        assert sorted(await other.index.list_chats()) == sorted(old)
+        assert not await clean_up(second, retention, None)
+        assert sorted(await second.index.list_chats()) == sorted(old)
         CLOCK.reset(clock)
         clock = CLOCK.set(Later(9))
-        assert await clean_up(other, retention, None)
-        assert await other.index.list_chats() == []
-        assert await CleanupClaim(other).take()
+        assert await clean_up(second, retention, None)
+        assert await second.index.list_chats() == []
+        assert await CleanupClaim(second).take()
         with pytest.raises(StaleLease):
             await dead.keep()
         CLOCK.reset(clock)

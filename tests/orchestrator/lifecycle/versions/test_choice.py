@@ -1,4 +1,4 @@
-"""Which version a run gets or tries, and what people are shown of versions."""
+"""Which agent version a run gets or tries, and how versions are listed and compared."""
 
 import json
 import uuid
@@ -22,8 +22,8 @@ ANSWER = answer("Done.")
 OLD, NEW = {"react": {"systemPrompt": "Old."}}, {"react": {"systemPrompt": "New."}, "description": "changed"}
 
 
-async def ask(suite: Suite, chat_id: str = "", **fields: Any) -> tuple[int, str]:
-    """The version that a run got, and the prompt that its model was shown."""
+async def ask_react(suite: Suite, chat_id: str = "", **fields: Any) -> tuple[int, str]:
+    """Ask; return the run's agent version and the start of the system prompt that its model got."""
     if chat_id:
         fields |= {"chat_id": chat_id}
     events: list[Event] = await ask_for(suite.client, "hello", agent_key="react", **fields)
@@ -31,39 +31,39 @@ async def ask(suite: Suite, chat_id: str = "", **fields: Any) -> tuple[int, str]
     return only(events, "run.start")["agentVersion"], plans.system(suite.llm.requests[-1])[:4]
 
 
-async def change(suite: Suite, **changes: Any) -> None:
+async def change_react(suite: Suite, **changes: Any) -> None:
     file = suite.agents / "react.json"
-    said = f"changed {uuid.uuid4()}"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes | {"description": said}))
-    await until(lambda: suite.client.agents(said))
+    description = f"changed {uuid.uuid4()}"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes | {"description": description}))
+    await until(lambda: suite.client.agents(description))
 
 
-async def test_a_query_may_ask_for_an_old_version(serve: Serve) -> None:
+async def test_a_query_may_request_an_old_version(serve: Serve) -> None:
     async with serve(ANSWER, **OLD) as suite:
-        assert await ask(suite) == (1, "Old.")
-        await change(suite, **NEW)
-        assert await ask(suite) == (2, "New.")
+        assert await ask_react(suite) == (1, "Old.")
+        await change_react(suite, **NEW)
+        assert await ask_react(suite) == (2, "New.")
         for _ in range(2):
-            assert await ask(suite, agent_version=1) == (1, "Old.")
+            assert await ask_react(suite, agent_version=1) == (1, "Old.")
         for number in (0, -1):
             with pytest.raises(InvalidRequest, match="agentVersion"):
-                await ask(suite, agent_version=number)
+                await ask_react(suite, agent_version=number)
         with pytest.raises(NotFound, match="has no version 9"):
-            await ask(suite, agent_version=9)
+            await ask_react(suite, agent_version=9)
         with pytest.raises(InvalidRequest, match="agentVersion: needs an agentKey"):
             async with suite.client.ask("hello", agent_key="default", agent_version=1) as deltas:
                 await anext(deltas)
         (suite.agents / "react.json").unlink()
         await wait_for_owner(suite.client, "react", "")
         with pytest.raises(NotFound, match="no agent has the key"):
-            await ask(suite, agent_version=1)
+            await ask_react(suite, agent_version=1)
 
 
-async def test_an_old_version_is_not_for_everybody(serve: Serve) -> None:
+async def test_requesting_or_reading_a_version_needs_permission(serve: Serve) -> None:
     async with serve(ANSWER, keys={"key-of-ada": "acme/ada"}, **OLD) as suite:
-        assert (await ask(suite))[0] == 1
+        assert (await ask_react(suite))[0] == 1
         with pytest.raises(PermissionDenied):
-            await ask(suite, agent_version=1)
+            await ask_react(suite, agent_version=1)
         assert [version.version for version in await suite.client.agent_versions("react")] == [1]
         with pytest.raises(PermissionDenied):
             await suite.client.agent_version("react")
@@ -71,22 +71,28 @@ async def test_an_old_version_is_not_for_everybody(serve: Serve) -> None:
             await suite.client.diff_agent_versions("react")
 
 
-async def test_a_canary_gets_its_share_of_the_chats_and_keeps_them(serve: Serve) -> None:
+async def test_a_canary_gets_its_share_of_the_chats_and_keeps_them_as_it_grows(serve: Serve) -> None:
     chats = [str(uuid.UUID(int=number)) for number in range(8)]
     async with serve(ANSWER, **OLD) as suite:
-        assert await ask(suite) == (1, "Old.")
-        got: dict[float, list[str]] = {}
+        assert await ask_react(suite) == (1, "Old.")
+        prompts_by_share: dict[float, list[str]] = {}
         for share in (0.5, 0.9):
-            await change(suite, **NEW, canary={"share": share, "stableVersion": 1})
-            got[share] = [(await ask(suite, chat))[1] for chat in chats]
-            assert got[share] == ["New." if is_in_share("react", chat, share) else "Old." for chat in chats]
-        assert {"Old.", "New."} == set(got[0.5])
-        assert all(after == "New." for before, after in zip(got[0.5], got[0.9], strict=True) if before == "New.")
-        await change(suite, **NEW, canary={"share": 0, "stableVersion": 77})
-        assert (await ask(suite, chats[0]))[1] == "New.", "there is no such version to stay with"
+            await change_react(suite, **NEW, canary={"share": share, "stableVersion": 1})
+            prompts_by_share[share] = [(await ask_react(suite, chat))[1] for chat in chats]
+            assert prompts_by_share[share] == [
+                "New." if is_in_share("react", chat, share) else "Old." for chat in chats
+            ]
+        assert {"Old.", "New."} == set(prompts_by_share[0.5])
+        assert all(
+            after == "New."
+            for before, after in zip(prompts_by_share[0.5], prompts_by_share[0.9], strict=True)
+            if before == "New."
+        )
+        await change_react(suite, **NEW, canary={"share": 0, "stableVersion": 77})
+        assert (await ask_react(suite, chats[0]))[1] == "New.", "the stable version does not exist"
 
 
-def test_shares_are_what_they_say_and_grow_by_adding() -> None:
+def test_a_larger_share_contains_the_chats_of_a_smaller_one() -> None:
     chats = [str(uuid.UUID(int=number)) for number in range(10_000)]
     tenth = {chat for chat in chats if is_in_share("a", chat, 0.1)}
     assert 900 <= len(tenth) <= 1100
@@ -100,8 +106,8 @@ async def test_versions_are_listed_shown_and_compared(serve: Serve) -> None:
     async with serve(ANSWER, **OLD) as suite:
         await check_unknown(suite.client)
         for prompt in ("1", "2", "3"):
-            await change(suite, react={"systemPrompt": prompt})
-            await ask(suite)
+            await change_react(suite, react={"systemPrompt": prompt})
+            await ask_react(suite)
         versions = await suite.client.agent_versions("react")
         assert [version.version for version in versions] == [3, 2, 1]
         assert [version.version for version in await suite.client.agent_versions("react", before=3)] == [2, 1]
@@ -122,12 +128,12 @@ async def test_versions_are_listed_shown_and_compared(serve: Serve) -> None:
 
 
 async def check_unknown(client: Client) -> None:
-    for asked in (client.agent_versions, client.agent_version, client.diff_agent_versions):
+    for call in (client.agent_versions, client.agent_version, client.diff_agent_versions):
         with pytest.raises(NotFound):
-            await asked("react")
+            await call("react")
 
 
-def test_a_difference_names_objects_of_a_list() -> None:
+def test_a_diff_names_the_objects_of_a_list() -> None:
     before = '{"tools":[{"name":"a","effect":"read"},{"name":"b"}],"skills":null,"x":[1,2]}'
     after = '{"tools":[{"name":"a","effect":"once"},{"name":"c"}],"skills":[{"id":"s"}],"x":[2]}'
     assert diff_documents(before, after) == [
@@ -142,89 +148,91 @@ def test_a_difference_names_objects_of_a_list() -> None:
 TRIAL = agent_pb2.AgentTrial(provider_key="other", model="big", system_prompt="You try.")
 
 
-def show_last(suite: Suite) -> tuple[str, str, str]:
-    """Provider, model and prompt of the last request."""
+def describe_last_request(suite: Suite) -> tuple[str, str, str]:
+    """Return provider, model and system prompt of the last request."""
     last = suite.llm.requests[-1]
     return last.provider_key, last.model, plans.system(last)
 
 
-async def test_a_trial_is_of_one_run_and_outlives_its_process(serve: Serve) -> None:
+async def test_a_trial_applies_to_one_run_and_survives_a_takeover(serve: Serve) -> None:
     async with serve(call_tool("look"), ANSWER, react={"systemPrompt": "Old."}) as suite:
         await suite.ask(trial=TRIAL)
-        assert show_last(suite) == ("other", "big", "You try.")
+        assert describe_last_request(suite) == ("other", "big", "You try.")
         await suite.ask(trial=agent_pb2.AgentTrial(model="small"))
-        assert show_last(suite) == ("scripted", "small", "Old.")
+        assert describe_last_request(suite) == ("scripted", "small", "Old.")
         await suite.ask()
-        assert show_last(suite) == ("scripted", "m", "Old.")
-        assert len(suite.memory.versions) == 1, "what is tried is no version of the agent"
+        assert describe_last_request(suite) == ("scripted", "m", "Old.")
+        assert len(suite.memory.versions) == 1, "a trial is not stored as a version of the agent"
         await suite.stop()
-        suite.tools.tools[0].effect = "read"  # the next owner calls it again, and asks nobody
+        suite.tools.tools[0].effect = "read"  # The next owner repeats the call without asking.
         suite.llm.turns = [call_tool("look"), ANSWER]
         suite.llm.requests.clear()
-        rest = await kill_and_read_on(suite, "react", TRIAL)
-    assert rest[-1]["type"] == "run.complete"
-    assert show_last(suite) == ("other", "big", "You try.")
+        events_after = await kill_and_read_next_owner(suite, "react", TRIAL)
+    assert events_after[-1]["type"] == "run.complete"
+    assert describe_last_request(suite) == ("other", "big", "You try.")
 
 
-async def kill_and_read_on(suite: Suite, agent_key: str, trial: agent_pb2.AgentTrial, token: str = "") -> list[Event]:
-    """Kill the owner of a run at its second append, and return what the next owner tells."""
+async def kill_and_read_next_owner(
+    suite: Suite, agent_key: str, trial: agent_pb2.AgentTrial, token: str = ""
+) -> list[Event]:
+    """Kill the owner of a run at its second append, and return the events that the next owner sends."""
     Crashes(suite).kill_at(2)
     async with restart(suite), open_client(suite.address, token=token) as client:
-        seen = await ask_for(client, "hello", agent_key=agent_key, chat_id=str(uuid.uuid4()), trial=trial)
+        events_before = await ask_for(client, "hello", agent_key=agent_key, chat_id=str(uuid.uuid4()), trial=trial)
     async with restart(suite), open_client(suite.address, token=token) as client:
-        return await read(client, run_of(seen))
+        return await read(client, run_of(events_before))
 
 
-async def test_a_definition_is_tried_before_it_is_published(serve: Serve) -> None:
+async def test_a_definition_can_be_tried_before_it_is_published(serve: Serve) -> None:
     async with tenants(serve, ANSWER) as (suite, ada, bob):
-        tried = make("new", toolConfig={}, react={"systemPrompt": "I am new."})
-        events = await run(ada, "new", trial=agent_pb2.AgentTrial(definition=tried))
+        new_agent = make("new", toolConfig={}, react={"systemPrompt": "I am new."})
+        events = await run(ada, "new", trial=agent_pb2.AgentTrial(definition=new_agent))
         assert events[-1]["type"] == "run.complete"
-        assert show_last(suite) == ("scripted", "m", "I am new.")
+        assert describe_last_request(suite) == ("scripted", "m", "I am new.")
         assert await ada.stored_agents() == []
-        assert not suite.memory.versions, "what is tried is no version of the agent"
+        assert not suite.memory.versions, "a trial is not stored as a version of the agent"
         with pytest.raises(NotFound):
             await run(ada, "new")
         for client, definition, key, error, problem in (
             (ada, make("new", toolConfig={"backends": ["free_one", "bash"]}), "new", PermissionDenied, "tool 'bash'"),
             (bob, make("new"), "new", PermissionDenied, "tool 'look'"),
-            (ada, tried, "other", InvalidRequest, "agentKey"),
-            (ada, tried, "", InvalidRequest, "agentKey"),
+            (ada, new_agent, "other", InvalidRequest, "agentKey"),
+            (ada, new_agent, "", InvalidRequest, "agentKey"),
             (ada, make("new", react={"systemPrompt": 7}), "new", InvalidRequest, "react.systemPrompt"),
             (ada, "{", "new", InvalidRequest, "trial.definition"),
         ):
             with pytest.raises(error, match=problem):
                 await run(client, key, trial=agent_pb2.AgentTrial(definition=definition))
         with pytest.raises(InvalidRequest, match="agentVersion"):
-            await run(ada, "new", trial=agent_pb2.AgentTrial(definition=tried), agent_version=1)
+            await run(ada, "new", trial=agent_pb2.AgentTrial(definition=new_agent), agent_version=1)
 
 
-async def test_a_definition_that_is_tried_outlives_its_process(serve: Serve) -> None:
+async def test_the_trial_of_a_definition_survives_a_takeover(serve: Serve) -> None:
     async with serve(call_tool("look"), ANSWER) as suite:
         grant(suite, {"grants": [{"tenants": ["default"], "models": ["scripted/m"], "tools": ["look"]}]})
         suite.tools.tools[0].effect = "read"
         trial = agent_pb2.AgentTrial(definition=make("new", react={"systemPrompt": "I am new."}))
         await suite.stop()
-        rest = await kill_and_read_on(suite, "new", trial)
-    assert rest[-1]["type"] == "run.complete"
-    assert show_last(suite) == ("scripted", "m", "I am new.")
+        events_after = await kill_and_read_next_owner(suite, "new", trial)
+    assert events_after[-1]["type"] == "run.complete"
+    assert describe_last_request(suite) == ("scripted", "m", "I am new.")
 
 
-async def test_a_trial_is_a_tenants_agent_for_whoever_takes_its_run_over(serve: Serve) -> None:
+async def test_after_a_takeover_a_trial_is_still_limited_to_the_tenants_grants(serve: Serve) -> None:
     turns = (call_tool("look"), call_tool("core"), ANSWER)
     async with tenants(serve, *turns, toolConfig={"backends": ["look"]}) as (suite, _, _):
         suite.tools.tools[0].effect = "read"
         suite.tools.tools.append(tool("core", "backend", always_available=True))
         await suite.stop()
         trial = agent_pb2.AgentTrial(system_prompt="Obey me.")
-        rest = await kill_and_read_on(suite, "react", trial, "key-of-ada")
-    assert rest[-1]["type"] == "run.complete"
-    result = next(event for event in rest if event["type"] == "tool.result" and "denied" in event["result"])
+        events_after = await kill_and_read_next_owner(suite, "react", trial, "key-of-ada")
+    assert events_after[-1]["type"] == "run.complete"
+    result = next(event for event in events_after if event["type"] == "tool.result" and "denied" in event["result"])
     assert "the operator grants this agent no such tool" in result["result"]
     assert "core" not in [call.tool_name for call in suite.tools.requests]
 
 
-async def test_what_cannot_be_tried_is_refused(serve: Serve) -> None:
+async def test_an_invalid_or_forbidden_trial_is_refused(serve: Serve) -> None:
     prompt = agent_pb2.AgentTrial(system_prompt="{{nothing}}")
     for agent, trial, error in (
         ({}, prompt, UnknownPlaceholder),

@@ -1,4 +1,4 @@
-"""What a tenant's own agents reach at run time: nothing that is not granted, in whatever way it is named."""
+"""At run time a tenant's own agents reach only what is granted, however it is named."""
 
 import json
 import uuid
@@ -22,12 +22,12 @@ from tests.support.orchestrator.own_agents import (
     GRANTS,
     KEYS,
     Model,
-    begin_in_every_state,
     check_first_version,
     grant,
     make,
     put,
     run,
+    start_in_every_state,
     tenants,
     wait_for_owner,
     wait_for_tool,
@@ -39,21 +39,21 @@ ANSWER = answer("Done.")
 FORMS = {"frontends": ["form"], "backends": ["look"]}
 
 
-def shown(request: llm_pb2.ChatRequest) -> set[str]:
+def list_offered_tools(request: llm_pb2.ChatRequest) -> set[str]:
     return {given.name for given in request.tools}
 
 
 @pytest.mark.parametrize("trial", [{"system_prompt": "Obey me."}, {"model": "dear"}, {}])
-async def test_a_trial_of_an_operators_agent_is_one_of_the_tenants(serve: Serve, trial: dict[str, str]) -> None:
+async def test_a_trial_of_an_operators_agent_needs_the_tenants_grants(serve: Serve, trial: dict[str, str]) -> None:
     async with tenants(serve, ANSWER, toolConfig={"backends": ["slow", "look"]}) as (suite, ada, _):
         await ask_for(ada, "hello", agent_key="react")
-        assert shown(suite.llm.requests[-1]) >= {"slow", "look"}, "the operator's own agents need no grant"
+        assert list_offered_tools(suite.llm.requests[-1]) >= {"slow", "look"}, "the operator's own agents need no grant"
         with pytest.raises(PermissionDenied, match=r"'react' may not be run: .* not granted"):
             await ask_for(ada, "hello", agent_key="react", trial=agent_pb2.AgentTrial(**trial))
         assert len(suite.llm.requests) == 1
 
 
-async def test_a_model_is_shown_what_is_granted_alone(serve: Serve) -> None:
+async def test_a_model_is_offered_only_granted_tools_skills_and_agents(serve: Serve) -> None:
     async with tenants(serve, ANSWER, toolConfig={"backends": ["slow"]}) as (suite, ada, _):
         suite.tools.tools += [
             tools_pb2.Tool(name="core", parameters="{}", kind="backend", always_available=True, tier="core"),
@@ -65,20 +65,20 @@ async def test_a_model_is_shown_what_is_granted_alone(serve: Serve) -> None:
         params = json.dumps({"persistentTools": ["slow"]})
         events = await ask_for(ada, "@slow @chart @react @oneshot hello", agent_key="own", params=params)
         request = suite.llm.requests[-1]
-        assert shown(request) & {"look", "slow", "core", "free_core"} == {"look", "free_core"}
+        assert list_offered_tools(request) & {"look", "slow", "core", "free_core"} == {"look", "free_core"}
         described = next(given.description for given in request.tools if given.name == "call_subagent")
         assert "agentKey oneshot" in described
         assert "agentKey react" not in described
-        said = " ".join(event.get("message", "") for event in events if event["type"] == "run.notice")
-        assert all(name in said for name in ("@slow", "@chart", "@react"))
-        assert "@oneshot" not in said
+        notices = " ".join(event.get("message", "") for event in events if event["type"] == "run.notice")
+        assert all(name in notices for name in ("@slow", "@chart", "@react"))
+        assert "@oneshot" not in notices
         assert "chart" not in plans.system(request)
         assert suite.tools.linked == []
         await run(ada, "react")
-        assert {"slow", "core"} <= shown(suite.llm.requests[-1]), "the operator's own agents need no grant"
+        assert {"slow", "core"} <= list_offered_tools(suite.llm.requests[-1]), "the operator's own agents need no grant"
 
 
-async def test_an_operators_agent_calls_no_tenants(serve: Serve) -> None:
+async def test_an_operators_agent_cannot_call_a_tenants_agent(serve: Serve) -> None:
     turns = call_tool("call_subagent", '{"agentKey":"own","task":"do"}')
     async with tenants(serve, turns, ANSWER, subagents=["own"]) as (suite, ada, _):
         await put(ada, make())
@@ -88,7 +88,7 @@ async def test_an_operators_agent_calls_no_tenants(serve: Serve) -> None:
         assert not any(plans.system(request).startswith("Own.") for request in suite.llm.requests)
 
 
-async def test_a_run_on_its_way_loses_what_is_withdrawn(serve: Serve) -> None:
+async def test_a_running_run_loses_a_withdrawn_grant(serve: Serve) -> None:
     async with tenants(serve, ANSWER) as (suite, ada, _):
         suite.tools.tools.append(tool("form", "frontend"))
         await wait_for_tool(ada, "form")
@@ -96,25 +96,25 @@ async def test_a_run_on_its_way_loses_what_is_withdrawn(serve: Serve) -> None:
         await put(ada, make(toolConfig=FORMS))
         for withdrawn, end in (({"tools": ["form"]}, "run.complete"), ({"models": []}, "run.error")):
             suite.llm.requests.clear()
-            seen = await ask_until(ada, "tool.end", "wait", agent_key="own", chat_id=str(uuid.uuid4()))
+            events_before = await ask_until(ada, "tool.end", "wait", agent_key="own", chat_id=str(uuid.uuid4()))
             grant(suite, {"grants": [GRANTS["grants"][0] | withdrawn]})
             await wait_for_owner(ada, "own", "")
-            await ada.submit(run_of(seen), '{"a":1}', tool_id=only(seen, "tool.start")["toolId"])
-            rest = await read(ada, run_of(seen), seen[-1]["seq"])
-            assert rest[-1]["type"] == end
+            await ada.submit(run_of(events_before), '{"a":1}', tool_id=only(events_before, "tool.start")["toolId"])
+            events_after = await read(ada, run_of(events_before), events_before[-1]["seq"])
+            assert events_after[-1]["type"] == end
             if end == "run.complete":
-                results = [event for event in rest if event["type"] == "tool.result"]
+                results = [event for event in events_after if event["type"] == "tool.result"]
                 assert "denied" in results[-1]["result"]
                 assert suite.tools.requests == []
             else:
-                assert rest[-1]["error"]["code"] == "PERMISSION_DENIED"
+                assert events_after[-1]["error"]["code"] == "PERMISSION_DENIED"
             grant(suite)
             await wait_for_owner(ada, "own", "tenant")
 
 
 @pytest.mark.parametrize("dies", [False, True])
 @pytest.mark.parametrize("change", ["changed", "removed"])
-async def test_runs_in_every_state_end_on_their_version(serve: Serve, change: str, dies: bool) -> None:
+async def test_a_tenants_runs_in_every_state_end_on_their_version(serve: Serve, change: str, dies: bool) -> None:
     async with serve(keys={"key-of-ada": KEYS["key-of-ada"]}) as suite, AsyncExitStack() as stack:
         grant(suite)
         ada, model, crashes = suite.client, Model(suite), Crashes(suite)
@@ -123,23 +123,23 @@ async def test_runs_in_every_state_end_on_their_version(serve: Serve, change: st
             return (await ada.put_agent(make(toolConfig=FORMS))).is_stored
 
         await until(may_put)
-        seen = await begin_in_every_state(suite, ada, "own")
-        waiting, working, _ = seen
+        events_by_run = await start_in_every_state(suite, ada, "own")
+        waiting, working, _ = events_by_run
         if change == "removed":
             await ada.delete_agent("own")
         else:
             await put(ada, make(react={"systemPrompt": "New."}))
         model.may_end = True
         if dies:
-            for run_id in seen:
+            for run_id in events_by_run:
                 crashes.kill(run_id)
             await suite.stop()
             await stack.enter_async_context(restart(suite))
             ada = await stack.enter_async_context(open_client(suite.address, token="key-of-ada"))
         else:
             await ada.cancel(working)
-        await ada.submit(waiting, '{"a":1}', tool_id=only(seen[waiting], "tool.start")["toolId"])
-        await check_first_version(ada, seen, "" if dies else working)
+        await ada.submit(waiting, '{"a":1}', tool_id=only(events_by_run[waiting], "tool.start")["toolId"])
+        await check_first_version(ada, events_by_run, "" if dies else working)
         assert {plans.system(request)[:4] for request in suite.llm.requests} == {"Own."}
         if change == "removed":
             with pytest.raises(NotFound):
@@ -148,7 +148,7 @@ async def test_runs_in_every_state_end_on_their_version(serve: Serve, change: st
             assert only(await run(ada), "run.start")["agentVersion"] == 2
 
 
-async def test_the_store_may_win_for_its_tenant(serve: Serve) -> None:
+async def test_with_precedence_store_a_tenants_agent_replaces_the_file(serve: Serve) -> None:
     async with tenants(serve, ANSWER, agents_precedence="store") as (suite, ada, bob):
         assert (await put(ada, make("oneshot"))).owner == "tenant"
         await run(ada, "oneshot")
@@ -163,44 +163,44 @@ async def test_the_store_may_win_for_its_tenant(serve: Serve) -> None:
         assert {agent.key: agent.owner for agent in await ada.agents()}["oneshot"] == "operator"
 
 
-async def test_malformed_definitions_are_refused_and_leave_nothing(serve: Serve) -> None:
-    """200 of them: mistakes of fields, any JSON, cut texts, what is no JSON, and what is not granted."""
-    asked: list[str] = []
-    wrong = st.sets(st.sampled_from(sorted(MISTAKES)), min_size=1, max_size=8).map(_spoil)
-    anything = st.recursive(
+async def test_malformed_definitions_are_refused_and_not_stored(serve: Serve) -> None:
+    """200 definitions: wrong fields, random JSON, truncated or invalid JSON, and tools that are not granted."""
+    definitions: list[str] = []
+    wrong_fields = st.sets(st.sampled_from(sorted(MISTAKES)), min_size=1, max_size=8).map(_make_wrong_definition)
+    any_json = st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=9),
         lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from([*BASE, "x"]), inner, max_size=6),
         max_leaves=20,
     ).map(json.dumps)
-    cut = st.integers(0, len(make()) - 1).map(lambda at: make()[:at])
-    rest = st.text(min_size=1, max_size=200) | st.sampled_from(["[" * 5000, '{"key":"a"' * 500, "\ufeff{}", "{}"])
-    barred = st.sampled_from(["shell", "server__tool", "read_file"]).map(
+    truncated = st.integers(0, len(make()) - 1).map(lambda at: make()[:at])
+    no_json = st.text(min_size=1, max_size=200) | st.sampled_from(["[" * 5000, '{"key":"a"' * 500, "\ufeff{}", "{}"])
+    ungranted = st.sampled_from(["shell", "server__tool", "read_file"]).map(
         lambda name: make(toolConfig={"backends": [name]})
     )
 
     @settings(max_examples=200, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
-    @given(wrong | anything | cut | rest | barred)
+    @given(wrong_fields | any_json | truncated | no_json | ungranted)
     def collect(definition: str) -> None:
-        asked.append(definition)
+        definitions.append(definition)
 
     collect()
     async with tenants(serve, ANSWER) as (_, ada, _bob):
         before = [agent.key for agent in await ada.agents()]
-        for definition in asked:
+        for definition in definitions:
             try:
                 reply = await ada.put_agent(definition)
             except (InvalidRequest, KeyTaken):
-                continue  # an empty one, or one too large
-            except HeadraceError as error:  # pragma: no cover - what a failure of this test says
+                continue  # An empty definition, or one that is too large.
+            except HeadraceError as error:  # pragma: no cover - the message if this test fails
                 raise AssertionError(f"{error.reason} for {definition[:200]!r}") from error
             assert not reply.is_stored, definition
             assert any(problem.rule and not problem.is_warning for problem in reply.problems), definition
-        assert len(asked) >= 200
+        assert len(definitions) >= 200
         assert [agent.key for agent in await ada.agents()] == before
         assert await ada.stored_agents() == []
 
 
-def _spoil(mistakes: set[str]) -> str:
+def _make_wrong_definition(mistakes: set[str]) -> str:
     definition: dict[str, Any] = json.loads(json.dumps(BASE)) | {"modelConfig": dict(MODEL)}
     for path in sorted(mistakes):
         set_field(definition, path, MISTAKES[path])
@@ -220,12 +220,12 @@ def _spoil(mistakes: set[str]) -> str:
         ("{a: " * 5000, "not valid YAML"),
     ],
 )
-def test_a_file_of_grants_with_a_mistake_is_refused(source: str, problem: str) -> None:
+def test_a_grants_file_with_a_mistake_is_refused(source: str, problem: str) -> None:
     with pytest.raises(GrantsError, match=problem):
         parse_grants(source.encode())
 
 
-def test_grants_of_a_tenant_add_up() -> None:
+def test_several_grants_of_a_tenant_are_combined() -> None:
     text = {
         "grants": [
             {"tenants": ["*"], "models": ["p/*"], "limits": {"maxTokens": 10}},
@@ -233,9 +233,9 @@ def test_grants_of_a_tenant_add_up() -> None:
         ]
     }
     grants = parse_grants(json.dumps(text).encode())
-    both, one = grants.select("acme-x"), grants.select("bolt")
-    assert both.allows_model("P", "any")
-    assert both.allows_tool("look")
-    assert not one.allows_tool("look")
-    assert (both.find_ceiling("max_model_calls"), one.find_ceiling("max_model_calls")) == (99, 30)
-    assert (both.find_ceiling("max_tokens"), one.find_ceiling("max_tokens")) == (None, 10)
+    acme_grants, bolt_grants = grants.select("acme-x"), grants.select("bolt")
+    assert acme_grants.allows_model("P", "any")
+    assert acme_grants.allows_tool("look")
+    assert not bolt_grants.allows_tool("look")
+    assert (acme_grants.find_ceiling("max_model_calls"), bolt_grants.find_ceiling("max_model_calls")) == (99, 30)
+    assert (acme_grants.find_ceiling("max_tokens"), bolt_grants.find_ceiling("max_tokens")) == (None, 10)

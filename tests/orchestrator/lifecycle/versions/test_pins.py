@@ -1,4 +1,4 @@
-"""A run ends on the version of its agent that it began with, whatever becomes of the agent meanwhile."""
+"""A run ends on the agent version with which it started, whatever happens to the agent meanwhile."""
 
 import json
 from contextlib import AsyncExitStack
@@ -10,7 +10,7 @@ from headrace.errors import NotFound
 from headrace.v1 import llm_pb2, tools_pb2
 from tests.support.orchestrator import Serve, Step, Suite, call_tool, content, only, plans, submit
 from tests.support.orchestrator.crashes import Crashes, read_rest, restart, run_until
-from tests.support.orchestrator.own_agents import ANSWER, Model, begin_in_every_state, check_first_version, run
+from tests.support.orchestrator.own_agents import ANSWER, Model, check_first_version, run, start_in_every_state
 from tests.support.orchestrator.subagents import HELPER
 from tests.support.orchestrator.suite import write_agent
 from tests.support.order import Event
@@ -21,7 +21,7 @@ AGENT = {"react": {"systemPrompt": OLD}, "toolConfig": {"backends": ["look"], "f
 
 
 def change_agent(suite: Suite, change: str) -> None:
-    """Change the prompt or the mode of agent `react`, or take its file away."""
+    """Change the prompt or the mode of agent `react`, or remove its file."""
     file = suite.agents / "react.json"
     agent = json.loads(file.read_text()) | {"description": "changed"}
     if change == "prompt":
@@ -33,7 +33,7 @@ def change_agent(suite: Suite, change: str) -> None:
 
 
 async def wait_until_described(client: Client, description: str = "changed") -> None:
-    """Return when agent `react` says this of itself, or is gone."""
+    """Wait until agent `react` has this description, or is gone."""
 
     async def is_so() -> bool:
         return all(agent.description == description for agent in await client.agents() if agent.key == "react")
@@ -43,15 +43,15 @@ async def wait_until_described(client: Client, description: str = "changed") -> 
 
 @pytest.mark.parametrize("dies", [False, True])
 @pytest.mark.parametrize("change", ["prompt", "mode", "gone"])
-async def test_runs_in_every_state_end_on_their_version_and_the_next_has_the_new_one(
+async def test_runs_in_every_state_end_on_their_version_and_later_runs_get_the_new_one(
     serve: Serve, change: str, dies: bool
 ) -> None:
     async with serve(**AGENT) as suite, AsyncExitStack() as stack:
         model, crashes, client = Model(suite), Crashes(suite), suite.client
-        seen = await begin_in_every_state(suite, client, "react")
-        waiting, working, _ = seen
+        events_by_run = await start_in_every_state(suite, client, "react")
+        waiting, working, _ = events_by_run
         if dies:
-            for run_id in seen:
+            for run_id in events_by_run:
                 crashes.kill(run_id)
             await suite.stop()
         change_agent(suite, change)
@@ -59,12 +59,14 @@ async def test_runs_in_every_state_end_on_their_version_and_the_next_has_the_new
         if dies:
             client = await stack.enter_async_context(restart(suite))
         await wait_until_described(client)
-        asked = len(suite.llm.requests)
+        requests_before = len(suite.llm.requests)
         if not dies:
             await client.cancel(working)
-        assert await submit(suite, waiting, only(seen[waiting], "tool.start")["toolId"], {"a": 1}) == "accepted"
-        await check_first_version(client, seen, "" if dies else working)
-        assert len(suite.llm.requests) > asked
+        assert (
+            await submit(suite, waiting, only(events_by_run[waiting], "tool.start")["toolId"], {"a": 1}) == "accepted"
+        )
+        await check_first_version(client, events_by_run, "" if dies else working)
+        assert len(suite.llm.requests) > requests_before
         assert {plans.system(request)[: len(OLD)] for request in suite.llm.requests} == {OLD}
         if change == "gone":
             with pytest.raises(NotFound):
@@ -80,15 +82,15 @@ async def ask(client: Client) -> Event:
     return only(events, "run.start")
 
 
-async def test_a_version_is_stored_once_and_named_by_what_the_agent_is(serve: Serve) -> None:
+async def test_an_unchanged_agent_keeps_its_version_across_processes(serve: Serve) -> None:
     async with serve(ANSWER) as suite:
         file = suite.agents / "react.json"
         first = await ask(suite.client)
         source = json.loads(file.read_text())
-        of_the_run = {"runId": 0, "chatId": 0, "timestamp": 0, "seq": 0}
-        assert await ask(suite.client) | of_the_run == first | of_the_run
+        fields_of_the_run = {"runId": 0, "chatId": 0, "timestamp": 0, "seq": 0}
+        assert await ask(suite.client) | fields_of_the_run == first | fields_of_the_run
         async with restart(suite) as client:
-            assert (await ask(client))["agentVersion"] == 1, "another process knows it by its hash"
+            assert (await ask(client))["agentVersion"] == 1, "another process finds the version by its hash"
             file.write_text(json.dumps(source | {"description": "changed"}))
             await wait_until_described(client)
             second = await ask(client)
@@ -109,58 +111,58 @@ async def test_a_sub_agent_is_pinned_with_its_caller(serve: Serve) -> None:
             return ANSWER if may_end or request.model == "m" else [*content("Hm."), 3600.0]
 
         suite.llm.reply = reply
-        seen = await run_until(suite, "content.delta")
+        events_before = await run_until(suite, "content.delta")
         changed = HELPER | {"subagents": ["oneshot"], "react": {"systemPrompt": "Refuse."}}
         write_agent(suite.config.config_dir, "helper", changed)
         may_end = True
         async with restart(suite) as client:
-            rest = await read_rest(client, seen)
-            assert rest[-1]["type"] == "run.complete"
+            events_after = await read_rest(client, events_before)
+            assert events_after[-1]["type"] == "run.complete"
             assert plans.system(suite.llm.requests[-2]).startswith("You help with find.")
-            assert (await ask(client))["agentVersion"] == 2, "its caller is another by this"
+            assert (await ask(client))["agentVersion"] == 2, "a changed sub-agent is a new version of its caller"
         assert plans.system(suite.llm.requests[-2]) == "Refuse."
 
 
-async def test_a_model_is_shown_the_tools_that_its_run_began_with(serve: Serve) -> None:
+async def test_a_run_keeps_the_tool_list_with_which_it_started(serve: Serve) -> None:
     turns = [call_tool("look"), [*content("Hel"), 3600.0], call_tool("look", call_id="call_2"), ANSWER]
     async with serve(*turns, toolConfig={"backends": ["look", "slow"]}) as suite:
         suite.tools.tools[0].description = "Looks."
         suite.tools.tools[1].description = "Is slow."
-        seen = await run_until(suite, "content.delta")
+        events_before = await run_until(suite, "content.delta")
         del suite.tools.tools[0]
         suite.tools.plays["look"] = [[NotFound("tool 'look' does not exist")]]
         suite.tools.tools[0].description = "Is fast."
         suite.tools.tools.append(tools_pb2.Tool(name="new", parameters="{}", kind="backend", always_available=True))
         async with restart(suite) as client:
-            rest = await read_rest(client, seen)
-            assert rest[-1]["type"] == "run.complete"
-            assert json.loads(only(rest, "tool.result")["result"])["error"] == "NOT_FOUND"
-            shown = [[(tool.name, tool.description) for tool in request.tools] for request in suite.llm.requests]
-            assert shown[0][:2] == [("look", "Looks."), ("slow", "Is slow.")]
-            assert shown[-1] == shown[0]
+            events_after = await read_rest(client, events_before)
+            assert events_after[-1]["type"] == "run.complete"
+            assert json.loads(only(events_after, "tool.result")["result"])["error"] == "NOT_FOUND"
+            tool_lists = [[(tool.name, tool.description) for tool in request.tools] for request in suite.llm.requests]
+            assert tool_lists[0][:2] == [("look", "Looks."), ("slow", "Is slow.")]
+            assert tool_lists[-1] == tool_lists[0]
             assert (await ask(client))["agentVersion"] == 2
         names = [tool.name for tool in suite.llm.requests[-1].tools]
         assert "new" in names
         assert "look" not in names
 
 
-async def test_what_a_server_lists_for_each_user_is_pinned_for_none(serve: Serve) -> None:
+async def test_tools_listed_per_user_are_not_pinned(serve: Serve) -> None:
     listed = {"backends": ["look", "s__search"]}
     connect = tools_pb2.Tool(name="s__connect", parameters="{}", kind="backend", per_user_server="s")
     search = tools_pb2.Tool(name="s__search", description="POISON", parameters="{}", kind="backend")
     async with serve(ANSWER, toolConfig=listed) as suite:
 
         async def ask_anew(*tools: tools_pb2.Tool, version: int = 0) -> list[str]:
-            """Return what a model is shown of the server when there are these tools."""
+            """Return the server's tools in the model's request when the server lists these."""
             suite.tools.tools[2:] = tools
-            async with restart(suite) as client:  # which knows no tools yet
+            async with restart(suite) as client:  # A new process knows no tools yet.
                 fields = {"agent_version": version} if version else {}
                 assert only(await run(client, "react", **fields), "run.start")["agentVersion"] == (version or 2)
                 source = (suite.agents / "react.json").read_text()
                 assert not (await client.validate_agent(source, agent_key="react")).problems
             return [tool.description or tool.name for tool in suite.llm.requests[-1].tools if tool.name[:3] == "s__"]
 
-        suite.tools.tools.append(search)  # of a release that showed all users what one of them was shown
+        suite.tools.tools.append(search)  # As stored by a release that showed one user's tools to all users.
         assert (await ask(suite.client))["agentVersion"] == 1
         assert await ask_anew(connect, version=1) == ["s__connect"]
         search.per_user_server, search.description = "s", "of the user"
@@ -169,29 +171,29 @@ async def test_what_a_server_lists_for_each_user_is_pinned_for_none(serve: Serve
         assert await ask_anew(connect) == ["s__connect"]
 
 
-async def test_what_protects_people_holds_at_once(serve: Serve) -> None:
+async def test_a_changed_approval_applies_to_running_runs(serve: Serve) -> None:
     async with serve([*content("Hel"), 3600.0], call_tool("look"), ANSWER) as suite:
-        seen = await run_until(suite, "content.delta")
+        events_before = await run_until(suite, "content.delta")
         suite.tools.tools[0].approval = "deny"
         async with restart(suite) as client:
-            rest = await read_rest(client, seen)
-        assert "denied" in only(rest, "tool.result")["result"]
+            events_after = await read_rest(client, events_before)
+        assert "denied" in only(events_after, "tool.result")["result"]
         assert suite.tools.requests == []
 
 
-async def test_runs_begin_beside_a_memory_that_keeps_no_versions(serve: Serve) -> None:
+async def test_runs_start_when_memory_keeps_no_versions(serve: Serve) -> None:
     async with serve([*content("Hel"), 3600.0], ANSWER) as suite:
         suite.memory.keeps_versions = False
-        seen = await run_until(suite, "content.delta")
-        assert "agentVersion" not in only(seen, "run.start")
+        events_before = await run_until(suite, "content.delta")
+        assert "agentVersion" not in only(events_before, "run.start")
         change_agent(suite, "prompt")
         async with restart(suite) as client:
-            rest = await read_rest(client, seen)
-        assert only(rest, "run.notice")["code"] == "AGENT_CHANGED"
-        assert rest[-1]["type"] == "run.complete"
+            events_after = await read_rest(client, events_before)
+        assert only(events_after, "run.notice")["code"] == "AGENT_CHANGED"
+        assert events_after[-1]["type"] == "run.complete"
 
 
-async def test_runs_begin_while_the_tools_service_is_away(serve: Serve) -> None:
+async def test_runs_start_while_the_tools_service_is_away(serve: Serve) -> None:
     async with serve(ANSWER, toolConfig={}) as suite:
         suite.tools.breaking |= {"ListTools", "ListSkills"}
         assert (await ask(suite.client))["agentVersion"] == 1

@@ -1,4 +1,4 @@
-"""PutAgent, DeleteAgent and ValidateAgent: a tenant's own agents, in force for it alone, within what is granted."""
+"""PutAgent, DeleteAgent and ValidateAgent: a tenant's own agents, in force for it alone, within its grants."""
 
 import json
 from collections.abc import Awaitable
@@ -16,16 +16,16 @@ from tests.support.orchestrator.own_agents import GRANTS, grant, make, put, run,
 ANSWER = answer("Done.")
 
 
-async def keys_of(client: Client) -> dict[str, str]:
+async def owners_by_key(client: Client) -> dict[str, str]:
     return {agent.key: agent.owner for agent in await client.agents()}
 
 
-async def test_an_agent_is_in_force_for_its_tenant_alone(serve: Serve) -> None:
+async def test_a_published_agent_is_in_force_only_for_its_tenant(serve: Serve) -> None:
     async with tenants(serve, ANSWER) as (suite, ada, bob):
         agent = await put(ada, make(description="ada's"), expected_version=0)
         assert (agent.owner, agent.version) == ("tenant", 1)
-        assert await keys_of(ada) == {"oneshot": "operator", "own": "tenant", "react": "operator"}
-        assert await keys_of(bob) == {"oneshot": "operator", "react": "operator"}
+        assert await owners_by_key(ada) == {"oneshot": "operator", "own": "tenant", "react": "operator"}
+        assert await owners_by_key(bob) == {"oneshot": "operator", "react": "operator"}
         start = only(await run(ada), "run.start")
         assert (start["agentKey"], start["agentVersion"]) == ("own", 1)
         assert plans.system(suite.llm.requests[-1]).startswith("Own.")
@@ -39,13 +39,13 @@ async def test_an_agent_is_in_force_for_its_tenant_alone(serve: Serve) -> None:
             bob.delete_agent("own"),
             ada.agent_definition("react"),
         ]
-        for refused in foreign:
+        for call in foreign:
             with pytest.raises(NotFound) as caught:
-                await refused
+                await call
             assert "ada's" not in caught.value.message
         assert await bob.stored_agents() == []
-        mine = await put(bob, make(toolConfig={}, react={"systemPrompt": "Bob's."}))
-        assert mine.version == 1, "tenants' versions are numbered apart"
+        bobs_agent = await put(bob, make(toolConfig={}, react={"systemPrompt": "Bob's."}))
+        assert bobs_agent.version == 1, "tenants' versions are numbered apart"
         await run(bob)
         assert plans.system(suite.llm.requests[-1]).startswith("Bob's.")
         assert json.loads((await ada.agent_definition("own")).definition)["description"] == "ada's"
@@ -53,11 +53,11 @@ async def test_an_agent_is_in_force_for_its_tenant_alone(serve: Serve) -> None:
         assert (stored.key, stored.version, stored.updated_by, [*stored.problems]) == ("own", 1, "ada", [])
 
 
-async def test_versions_are_fenced_listed_and_brought_back(serve: Serve) -> None:
+async def test_versions_are_fenced_listed_and_restored(serve: Serve) -> None:
     async with tenants(serve, ANSWER) as (suite, ada, _):
         first, second = make(), make(react={"systemPrompt": "Two."})
         await put(ada, first, expected_version=0)
-        await put(ada, first, expected_version=0)  # a repetition
+        await put(ada, first, expected_version=0)  # A repetition.
         with pytest.raises(VersionConflict, match="version 1 is in force, not 0"):
             await ada.put_agent(second, expected_version=0)
         assert (await put(ada, second, expected_version=1)).version == 2
@@ -73,30 +73,30 @@ async def test_versions_are_fenced_listed_and_brought_back(serve: Serve) -> None
         with pytest.raises(VersionConflict):
             await ada.delete_agent("own", expected_version=2)
         await ada.delete_agent("own", expected_version=1)
-        for gone in (run(ada), ada.delete_agent("own"), ada.agent_definition("own")):
+        for call in (run(ada), ada.delete_agent("own"), ada.agent_definition("own")):
             with pytest.raises(NotFound):
-                await gone
+                await call
         assert (await ada.agent_definition("own", 2)).version == 2, "its versions stay"
         assert len(await ada.agent_versions("own")) == 2
 
 
-async def test_all_replicas_have_a_change_soon_and_a_restart_keeps_it(serve: Serve) -> None:
+async def test_a_published_change_reaches_all_replicas_and_survives_a_restart(serve: Serve) -> None:
     async with tenants(serve, ANSWER) as (suite, ada, _), AsyncExitStack() as stack:
-        beside = await stack.enter_async_context(replica(suite, "b"))
-        other = await stack.enter_async_context(open_client(beside.address, token="key-of-ada"))
+        second = await stack.enter_async_context(replica(suite, "b"))
+        second_client = await stack.enter_async_context(open_client(second.address, token="key-of-ada"))
         await put(ada, make())
-        await wait_for_owner(other, "own", "tenant")
-        assert only(await run(other), "run.start")["agentVersion"] == 1
+        await wait_for_owner(second_client, "own", "tenant")
+        assert only(await run(second_client), "run.start")["agentVersion"] == 1
         await ada.delete_agent("own")
-        assert [*await other.stored_agents()] == [], "who asks for what is stored waits for no look"
+        assert [*await second_client.stored_agents()] == [], "a list of stored agents is read from memory at once"
         await put(ada, make("kept"))
         await suite.stop()
-        third = await stack.enter_async_context(replica(suite, "c"))
-        again = await stack.enter_async_context(open_client(third.address, token="key-of-ada"))
-        assert await keys_of(again) == {"kept": "tenant", "oneshot": "operator", "react": "operator"}
+        third_replica = await stack.enter_async_context(replica(suite, "c"))
+        third_client = await stack.enter_async_context(open_client(third_replica.address, token="key-of-ada"))
+        assert await owners_by_key(third_client) == {"kept": "tenant", "oneshot": "operator", "react": "operator"}
 
 
-async def test_every_problem_is_named_and_nothing_is_stored(serve: Serve) -> None:
+async def test_a_wrong_definition_gets_every_problem_and_is_not_stored(serve: Serve) -> None:
     async with tenants(serve, ANSWER) as (_, ada, bob):
         wrong = make(
             modelConfig={"providerKey": "dear", "model": "x"},
@@ -117,14 +117,14 @@ async def test_every_problem_is_named_and_nothing_is_stored(serve: Serve) -> Non
         checked = await ada.validate_agent(wrong, for_tenant=True)
         assert [*checked.problems] == [*reply.problems]
         assert await ada.stored_agents() == []
-        assert await keys_of(ada) == {"oneshot": "operator", "react": "operator"}
+        assert await owners_by_key(ada) == {"oneshot": "operator", "react": "operator"}
         plain = await bob.put_agent(make())
         assert [problem.field for problem in plain.problems] == ["toolConfig.backends.0"], "another tenant's grants"
         custom = await ada.put_agent(make(mode="CUSTOM", custom={"mode": "own"}))
         assert "custom.mode" in {problem.field for problem in custom.problems}
 
 
-async def test_it_needs_the_scope_publish(serve: Serve) -> None:
+async def test_publishing_needs_the_scope_publish(serve: Serve) -> None:
     keys = {"key-of-cat": "acme/cat - ask,answer,operate"}
     async with serve(ANSWER, keys=keys) as suite:
         calls: list[Awaitable[Any]] = [
@@ -134,19 +134,19 @@ async def test_it_needs_the_scope_publish(serve: Serve) -> None:
             suite.client.agent_definition("own"),
             suite.client.validate_agent(make()),
         ]
-        for refused in calls:
+        for call in calls:
             with pytest.raises(PermissionDenied, match="publish"):
-                await refused
+                await call
 
 
-async def test_without_grants_nothing_can_be_put(serve: Serve) -> None:
+async def test_without_grants_no_agent_can_be_published(serve: Serve) -> None:
     async with serve(ANSWER) as suite:
         reply = await suite.client.put_agent(make(toolConfig={}))
         assert [problem.field for problem in reply.problems] == ["modelConfig"]
         assert not reply.is_stored
 
 
-async def test_files_win_and_the_later_file_takes_the_key(serve: Serve) -> None:
+async def test_an_operators_file_takes_the_key_from_a_tenants_agent(serve: Serve) -> None:
     async with tenants(serve, ANSWER) as (suite, ada, bob):
         with pytest.raises(KeyTaken, match="files win"):
             await ada.put_agent(make("react"))
@@ -162,21 +162,21 @@ async def test_files_win_and_the_later_file_takes_the_key(serve: Serve) -> None:
         assert "files win" in problem.problem
         assert await bob.agent_problems() == []
         [stored] = await ada.stored_agents()
-        assert [one.field for one in stored.problems] == ["key"]
+        assert [stored_problem.field for stored_problem in stored.problems] == ["key"]
         (suite.agents / "own.json").unlink()
         await wait_for_owner(ada, "own", "tenant")
 
 
-async def test_a_grant_that_is_withdrawn_takes_its_agents_out_of_force(serve: Serve) -> None:
+async def test_a_withdrawn_grant_takes_its_agents_out_of_force(serve: Serve) -> None:
     async with tenants(serve, ANSWER) as (suite, ada, _):
         await put(ada, make())
         await put(ada, make("plain", toolConfig={}))
         grant(suite, {"grants": [GRANTS["grants"][0] | {"tools": []}]})
         await wait_for_owner(ada, "own", "")
-        assert (await keys_of(ada))["plain"] == "tenant"
-        for refused in (run(ada), run(ada, agent_version=1)):
+        assert (await owners_by_key(ada))["plain"] == "tenant"
+        for call in (run(ada), run(ada, agent_version=1)):
             with pytest.raises(PermissionDenied, match=r"toolConfig\.backends\.0: tool 'look' is not granted"):
-                await refused
+                await call
         assert [problem.agent_key for problem in await ada.agent_problems()] == ["own"]
         with pytest.raises(PermissionDenied):
             await run(ada, "plain", trial={"model": "dear"})
@@ -194,7 +194,7 @@ DEFINITION = {
 }
 
 
-async def test_names_that_nobody_has_are_warnings_and_nothing_is_stored(serve: Serve) -> None:
+async def test_validating_warns_about_unknown_names_and_stores_nothing(serve: Serve) -> None:
     async with serve(ANSWER) as suite:
         reply = await suite.client.validate_agent(json.dumps(DEFINITION), "mine")
         assert {(problem.field, problem.is_warning) for problem in reply.problems} == {
@@ -208,7 +208,7 @@ async def test_names_that_nobody_has_are_warnings_and_nothing_is_stored(serve: S
         assert suite.memory.versions == []
 
 
-async def test_errors_are_said_at_once_and_there_is_no_agent_then(serve: Serve) -> None:
+async def test_validating_reports_all_errors_and_returns_no_agent(serve: Serve) -> None:
     async with serve(ANSWER) as suite:
         wrong = json.dumps(DEFINITION | {"verify": "MAYBE", "budget": {"maxSteps": 0}, "key": "auto"})
         reply = await suite.client.validate_agent(wrong)

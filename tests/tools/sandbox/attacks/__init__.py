@@ -1,4 +1,4 @@
-"""The attack battery: what a command tries (table.py), how it tries in the sandbox (attempts.py), at whom (victims.py).
+"""The attack battery: the attempts (table.py), the program that makes them (attempts.py), their targets (victims.py).
 
-Attempts run in the sandbox and nowhere else, and only at files, sockets and processes that the test has made.
+Attempts run only in the sandbox, and only against files, sockets and processes that the test created.
 """

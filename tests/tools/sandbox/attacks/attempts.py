@@ -1,4 +1,4 @@
-"""Runs as a command in the sandbox: makes every attempt in a process of its own and prints how it ended, one a line.
+"""Makes every attempt in a separate process in the sandbox, and prints how each ended, one per line.
 
 Standard input: JSON with the victims and the attempts, pairs of name and Python code. An attempt is DENIED when a
 system call fails as it should or a signal ends it, LIMITED when it says so, ALLOWED when its code runs to the end;
@@ -28,7 +28,7 @@ libc.syscall.restype = ctypes.c_long
 
 
 class Limited(Exception):
-    """The attempt got somewhere, and not far."""
+    """The attempt had a limited effect."""
 
 
 def call(number: int, *arguments: object) -> int:
@@ -41,7 +41,7 @@ def call(number: int, *arguments: object) -> int:
 
 
 def refuse(why: str) -> None:
-    """For an attempt that no system call refuses, and that has got nothing."""
+    """Report a denial for an attempt that no system call refused but that achieved nothing."""
     raise PermissionError(errno.EPERM, why)
 
 
@@ -67,11 +67,11 @@ def in_child(code: str, names: dict[str, Any]) -> str:
         os.write(writing, attempt(code, names).encode())
         os._exit(0)
     os.close(writing)
-    said = b"".join(iter(lambda: os.read(reading, 4096), b"")).decode()
+    output = b"".join(iter(lambda: os.read(reading, 4096), b"")).decode()
     os.close(reading)
     _, status = os.waitpid(child, 0)
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    return said or ("DENIED SIGSYS" if number == signal.SIGSYS else f"BROKEN signal {number}")
+    return output or ("DENIED SIGSYS" if number == signal.SIGSYS else f"BROKEN signal {number}")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What a command tries, and how it must end in each tier. Whatever is ALLOWED says why.
+"""The attempts of a command, and how each must end in each tier. An ALLOWED attempt states the reason.
 
 Code runs in attempts.py: `v` are the victims, `n` the numbers of system calls, `call` makes one.
 """
@@ -20,7 +20,7 @@ class Attempt:
     process: Ending = "DENIED"
     bubblewrap: Ending = "DENIED"
     reason: str = ""
-    """Why it may be allowed; said wherever it is."""
+    """Why it is allowed; given for every allowed attempt."""
 
 
 STAT = "Landlock does not restrict stat: a command can tell that a path exists, not what is in it"

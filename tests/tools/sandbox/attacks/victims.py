@@ -1,4 +1,4 @@
-"""What the attempts are aimed at: files, sockets and a process of the test's own, which must be as they were."""
+"""The targets of the attempts: the test's own files, sockets and process, which must stay unchanged."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ class Victims:
     """Passed to the attempts as `v`."""
 
     outside: str
-    """A folder beside the workspace."""
+    """A folder next to the workspace."""
 
     secret: str
     """A file in it."""
@@ -35,7 +35,7 @@ class Victims:
 
 @contextmanager
 def victims(folder: Path) -> Generator[tuple[Victims, Callable[[], list[str]]]]:
-    """All of them, alive inside the block, and a function that says what has reached them."""
+    """Yield all victims, alive inside the block, and a function that lists the harm done to them."""
     outside = folder / "outside"
     outside.mkdir()
     (outside / "secret").write_text(SECRET)
@@ -51,7 +51,7 @@ def victims(folder: Path) -> Generator[tuple[Victims, Callable[[], list[str]]]]:
         udp.bind(("127.0.0.1", 0))
         sleeper = stack.enter_context(subprocess.Popen(["sleep", "600"], env={"SECRET": SECRET}))
         stack.callback(sleeper.kill)
-        before = _state(outside, sleeper.pid)
+        before = _read_state(outside, sleeper.pid)
         found = Victims(
             outside=str(outside),
             secret=str(outside / "secret"),
@@ -66,10 +66,12 @@ def victims(folder: Path) -> Generator[tuple[Victims, Callable[[], list[str]]]]:
         def harm() -> list[str]:
             if sleeper.poll() is not None:
                 return ["the process has ended"]
-            after = _state(outside, sleeper.pid)
+            after = _read_state(outside, sleeper.pid)
             changed = [f"{old} became {new}" for old, new in zip(before, after, strict=False) if old != new]
             changed += ["files have come or gone"] * (len(before) != len(after))
-            return changed + [f"heard: {heard}" for heard in (unix, abstract, tcp, udp) if _has_heard(heard)]
+            return changed + [
+                f"heard: {listener}" for listener in (unix, abstract, tcp, udp) if _has_connection(listener)
+            ]
 
         yield found, harm
 
@@ -85,7 +87,7 @@ def _listener(stack: ExitStack, family: int, address: str | tuple[str, int]) -> 
     return listener
 
 
-def _state(outside: Path, pid: int) -> list[object]:
+def _read_state(outside: Path, pid: int) -> list[object]:
     found: list[object] = [
         (path.name, status.st_mode, status.st_uid, status.st_nlink, status.st_size, status.st_mtime_ns)
         for path in (outside, *sorted(outside.iterdir()))
@@ -95,7 +97,7 @@ def _state(outside: Path, pid: int) -> list[object]:
     return [*found, (outside / "secret").read_text(), limits, os.getpriority(os.PRIO_PROCESS, pid)]
 
 
-def _has_heard(listener: socket.socket) -> bool:
+def _has_connection(listener: socket.socket) -> bool:
     listener.setblocking(False)
     try:
         listener.recv(1) if listener.type == socket.SOCK_DGRAM else listener.accept()[0].close()

@@ -1,6 +1,6 @@
-"""Who has made a key knows its text, and is the same person as its user where several must agree. After a crash, too.
+"""Whoever made an API key knows its text, so votes and four eyes count them and the key's user as one person.
 
-Callers are known by what a facade says of them, as memory has it of their keys.
+The facade names callers and the makers of their keys, as memory stores them. This also holds after a crash.
 """
 
 import asyncio
@@ -26,22 +26,22 @@ FOUR_EYES = {"any_of": ["tenant"], "not_requester": True}
 TWO = {"any_of": ["tenant"], "count": 2}
 
 
-def holder(user: str, *makers: str) -> Identity:
+def key_holder(user: str, *makers: str) -> Identity:
     return Identity("acme", user, f"api_key:{user:0>12}", scopes=DEFAULT_SCOPES, makers=frozenset(makers))
 
 
-MALLORY, BOB = holder("mallory"), holder("bob")
-GHOST, SPOOK = holder("ghost", "mallory"), holder("spook", "mallory", "root")
+MALLORY, BOB = key_holder("mallory"), key_holder("bob")
+GHOST, SPOOK = key_holder("ghost", "mallory"), key_holder("spook", "mallory", "root")
 
 
 @asynccontextmanager
-async def facing(suite: Suite, address: str) -> AsyncGenerator[grpc.aio.Channel]:
+async def facade_channel(suite: Suite, address: str) -> AsyncGenerator[grpc.aio.Channel]:
     async with open_channel(address, build_caller_metadata(suite.config.server.auth, FACADE)) as channel:
         yield channel
 
 
 async def ask(channel: grpc.aio.Channel, who: Identity, gates: asyncio.Queue[tuple[str, str]]) -> None:
-    """Read a run of `who` to its end; `gates` is told of those that it opens."""
+    """Read a run of `who` to its end, and put the gates that it opens into `gates`."""
     stub: Any = agent_pb2_grpc.AgentServiceStub(channel)
     with acting_as(who), rpc_errors():
         async with reading(stub.Query(agent_pb2.QueryRequest(message="act", agent_key="react"))) as events:
@@ -60,14 +60,14 @@ async def answer(channel: grpc.aio.Channel, who: Identity, gate: tuple[str, str]
 
 
 @asynccontextmanager
-async def waiting(
+async def waiting_at_gate(
     serve: Serve, rule: dict[str, Any], who: Identity, *, is_killed: bool
 ) -> AsyncGenerator[tuple[grpc.aio.Channel, tuple[str, str]]]:
-    """A run of `who` at a gate with the rule; `is_killed`: of an owner that has taken it over from one that died."""
+    """Let a run of `who` wait at a gate with this rule; `is_killed`: its owner died, and another took it over."""
     async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         offer(suite, rule)
         gates = asyncio.Queue[tuple[str, str]]()
-        async with facing(suite, a.address) as first, facing(suite, b.address) as second:
+        async with facade_channel(suite, a.address) as first, facade_channel(suite, b.address) as second:
             run = asyncio.create_task(ask(first, who, gates))
             gate = await gates.get()
             if is_killed:
@@ -81,10 +81,10 @@ async def waiting(
 
 @pytest.mark.parametrize("is_killed", [False, True])
 @pytest.mark.parametrize(("requester", "answerer"), [(MALLORY, GHOST), (GHOST, MALLORY), (GHOST, SPOOK)])
-async def test_four_eyes_are_of_two_persons(
+async def test_four_eyes_need_two_persons(
     serve: Serve, requester: Identity, answerer: Identity, *, is_killed: bool
 ) -> None:
-    async with waiting(serve, FOUR_EYES, requester, is_killed=is_killed) as (channel, gate):
+    async with waiting_at_gate(serve, FOUR_EYES, requester, is_killed=is_killed) as (channel, gate):
         stub: Any = gates_pb2_grpc.GateServiceStub(channel)
         for name in requester.persons:
             to = [f"user:{name}"]
@@ -95,8 +95,8 @@ async def test_four_eyes_are_of_two_persons(
         assert await answer(channel, BOB, gate) == "accepted"
 
 
-async def test_two_votes_are_of_two_persons(serve: Serve) -> None:
-    async with waiting(serve, TWO, holder("ada"), is_killed=False) as (channel, gate):
+async def test_two_votes_need_two_persons(serve: Serve) -> None:
+    async with waiting_at_gate(serve, TWO, key_holder("ada"), is_killed=False) as (channel, gate):
         assert await answer(channel, GHOST, gate) == "voted"
         assert await answer(channel, SPOOK, gate) == "duplicate"
         assert await answer(channel, MALLORY, gate) == "duplicate"

@@ -1,4 +1,6 @@
-"""Each promise of a call in memory, broken on purpose, is missed by its case; tests/runtime/http2 has all cases."""
+"""Each guarantee of an in-memory call is broken on purpose, and its case must detect it; tests/runtime/http2 has all
+cases.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,7 +22,7 @@ from tests.support.timing import until_still, within
 HEARD_S = 1.0
 PIECE = b"x" * 1000
 CASE_S = 5.0
-"""After which a case that waits for what was broken counts as failed."""
+"""The time after which a case that waits counts as failed."""
 
 Items = list[tuple[Callable[..., None], tuple[Any, ...]]]
 
@@ -80,7 +82,7 @@ class BrokenNetwork(LocalNetwork):
         return BrokenLink(DirectLink(context), self._change)
 
 
-async def end_a_handler_whose_caller_leaves() -> None:
+async def check_cancellation_ends_the_handler() -> None:
     began, ended = asyncio.Event(), asyncio.Event()
 
     async def unary(request: bytes, context: Any) -> bytes:
@@ -99,7 +101,7 @@ async def end_a_handler_whose_caller_leaves() -> None:
             await ended.wait()
 
 
-async def tell_a_handler_its_deadline() -> None:
+async def check_handler_knows_its_deadline() -> None:
     async def unary(request: bytes, context: Any) -> bytes:
         return repr(context.time_remaining()).encode()
 
@@ -107,7 +109,7 @@ async def tell_a_handler_its_deadline() -> None:
         assert 50 < float(await caller.unary(b"", timeout=60)) < 61
 
 
-async def keep_the_order_of_messages() -> None:
+async def check_order_of_messages() -> None:
     sent = [b"%d" % number for number in range(20)]
 
     async def stream(request: bytes, context: Any) -> Any:
@@ -118,7 +120,7 @@ async def keep_the_order_of_messages() -> None:
         assert [message async for message in caller.stream(b"")] == sent
 
 
-async def bound_what_waits_for_a_reader() -> None:
+async def check_unread_messages_are_bounded() -> None:
     sent = 0
 
     async def stream(request: bytes, context: Any) -> None:
@@ -133,17 +135,17 @@ async def bound_what_waits_for_a_reader() -> None:
         assert await until_still(lambda: sent) * len(PIECE) <= WINDOW_BYTES + 2 * len(PIECE)
 
 
-PROMISES: dict[str, tuple[Break, Callable[[], Awaitable[None]]]] = {
-    "cancel": (lose_cancellation, end_a_handler_whose_caller_leaves),
-    "deadline": (lose_deadline, tell_a_handler_its_deadline),
-    "order": (swap_messages, keep_the_order_of_messages),
-    "back-pressure": (credit_at_once, bound_what_waits_for_a_reader),
+GUARANTEES: dict[str, tuple[Break, Callable[[], Awaitable[None]]]] = {
+    "cancel": (lose_cancellation, check_cancellation_ends_the_handler),
+    "deadline": (lose_deadline, check_handler_knows_its_deadline),
+    "order": (swap_messages, check_order_of_messages),
+    "back-pressure": (credit_at_once, check_unread_messages_are_bounded),
 }
 
 
-@pytest.mark.parametrize("name", PROMISES)
-async def test_a_broken_promise_is_missed(name: str) -> None:
-    change, case = PROMISES[name]
+@pytest.mark.parametrize("name", GUARANTEES)
+async def test_a_broken_guarantee_is_detected(name: str) -> None:
+    change, case = GUARANTEES[name]
     NETWORK.set(BrokenNetwork(keep))
     await case()
     NETWORK.set(BrokenNetwork(change))
@@ -153,7 +155,7 @@ async def test_a_broken_promise_is_missed(name: str) -> None:
 
 
 class Shared(bytes):
-    """A message that passes as the object that it is."""
+    """A message that is passed as the object itself."""
 
     message: llm_pb2.Message
 
@@ -176,7 +178,7 @@ CODECS: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("way", CODECS)
-async def test_a_handler_that_changes_its_request_changes_nothing_of_its_callers(way: str) -> None:
+async def test_a_handler_that_changes_its_request_does_not_change_the_callers(way: str) -> None:
     serialize, deserialize = CODECS[way]
 
     async def unary(request: llm_pb2.Message, context: Any) -> llm_pb2.Message:

@@ -1,4 +1,4 @@
-"""The state that a model is told: once, when it is new, and never when it is no longer so; in each mode."""
+"""Reminders of state are sent to the model once, when the state is new, and are revoked when it ends; in each mode."""
 
 import json
 from typing import Any
@@ -26,12 +26,12 @@ MODES: dict[str, dict[str, Any]] = {
 each_mode = pytest.mark.parametrize("mode", MODES)
 
 
-def serving(serve: Serve, mode: str, *turns: list[Step], **changes: Any) -> Any:
+def serve_mode(serve: Serve, mode: str, *turns: list[Step], **changes: Any) -> Any:
     return serve(*turns, **(MODES[mode] | {"toolConfig": {"backends": ["look"]}, "mentionable": ["slow"]} | changes))
 
 
 async def converse(suite: Suite, *messages: str, **fields: Any) -> list[llm_pb2.ChatRequest]:
-    """The requests of runs with these messages; each looks once, and plans two tasks where it is to."""
+    """Run these messages and return the model's requests; each run looks once, and plans two tasks if it plans."""
     suite.llm.requests.clear()
     planning = plans.model(plans.add("task one", "task two"), work=work)
     suite.llm.reply = lambda request: (planning if request.stage in ("plan", "execute", "summary") else work)(request)
@@ -53,97 +53,101 @@ async def change_state(suite: Suite, **values: Any) -> None:
     await suite.memory.UpdateState(request, None)
 
 
-def count(requests: list[llm_pb2.ChatRequest], text: str) -> list[int]:
-    """How often each request says so."""
+def count_in_each(requests: list[llm_pb2.ChatRequest], text: str) -> list[int]:
+    """Count the occurrences of a text in each request."""
     return [str(request.messages).count(text) for request in requests]
 
 
 @each_mode
-async def test_todos_that_are_done_are_not_told_in_later_questions(serve: Serve, mode: str) -> None:
-    async with serving(serve, mode) as suite:
+async def test_completed_todos_are_not_sent_with_later_queries(serve: Serve, mode: str) -> None:
+    async with serve_mode(serve, mode) as suite:
         await converse(suite, "hello")
         await change_state(suite, todos=DONE)
         requests = await converse(suite, "one", "two", "three")
-        assert set(count(requests, "Your todos")) == {0}
-        assert set(count(requests, "No longer so")) == {0}
+        assert set(count_in_each(requests, "Your todos")) == {0}
+        assert set(count_in_each(requests, "No longer so")) == {0}
 
 
 @each_mode
-async def test_open_todos_are_told_until_they_are_done(serve: Serve, mode: str) -> None:
-    async with serving(serve, mode) as suite:
+async def test_open_todos_are_sent_to_the_model_until_done(serve: Serve, mode: str) -> None:
+    async with serve_mode(serve, mode) as suite:
         await converse(suite, "hello")
         await change_state(suite, todos=TODOS)
         requests = await converse(suite, "one", "two")
-        assert set(count(requests, "Your todos: next: two. Finish all before stopping.")) == {1}
-        assert set(count(requests, "No longer so")) == {0}, "they hold in a task, which is not told of them"
+        assert set(count_in_each(requests, "Your todos: next: two. Finish all before stopping.")) == {1}
+        assert set(count_in_each(requests, "No longer so")) == {0}, (
+            "todos stay valid in a task, which gets no reminder of them"
+        )
         await change_state(suite, todos=DONE)
         requests = await converse(suite, "three", "four")
         is_seen = mode in ("REACT", "ONESHOT")
-        assert set(count(requests[-1:], "Your todos: all 2 done.")) == {int(is_seen)}
+        assert set(count_in_each(requests[-1:], "Your todos: all 2 done.")) == {int(is_seen)}
         await change_state(suite, todos=[])
         requests = await converse(suite, "five", "six")
-        assert set(count(requests, "No longer so: what was said of todos before.")) == {int(is_seen)}
+        assert set(count_in_each(requests, "No longer so: what was said of todos before.")) == {int(is_seen)}
 
 
-async def test_an_agent_without_tools_is_told_nothing_of_todos(serve: Serve) -> None:
+async def test_an_agent_without_tools_keeps_earlier_todos_unchanged(serve: Serve) -> None:
     quiet = {"mode": "REACT", "modelConfig": MODEL, "react": {}, "toolPolicy": "DISALLOW"}
-    async with serving(serve, "REACT", beside={"quiet": quiet}) as suite:
+    async with serve_mode(serve, "REACT", beside={"quiet": quiet}) as suite:
         await converse(suite, "hello")
         await change_state(suite, todos=TODOS)
         await converse(suite, "one")
         suite.llm.requests.clear()
         await suite.ask("two", agent="quiet")
-        assert count(suite.llm.requests, "Your todos") == [1]
-        assert count(suite.llm.requests, "No longer so") == [0]
+        assert count_in_each(suite.llm.requests, "Your todos") == [1]
+        assert count_in_each(suite.llm.requests, "No longer so") == [0]
 
 
 @each_mode
-async def test_uploads_whose_workspace_is_gone_are_told_no_more(serve: Serve, mode: str) -> None:
-    async with serving(serve, mode) as suite:
+async def test_uploads_that_are_gone_from_the_workspace_are_revoked(serve: Serve, mode: str) -> None:
+    async with serve_mode(serve, mode) as suite:
         suite.tools.files = FILES
         await converse(suite, "hello", references=[BOOK])
-        assert set(count(await converse(suite, "one", "two"), "Uploaded files: 1.")) == {1}
+        assert set(count_in_each(await converse(suite, "one", "two"), "Uploaded files: 1.")) == {1}
         suite.tools.files = {path: data for path, data in FILES.items() if not path.startswith("uploads/")}
         requests = await converse(suite, "three", "four")
-        for told, ended in zip(count(requests, "Uploaded files"), count(requests, "No longer so"), strict=True):
-            assert told <= ended <= 1, "what the model sees of them is ended, once"
+        for upload_count, revoked_count in zip(
+            count_in_each(requests, "Uploaded files"), count_in_each(requests, "No longer so"), strict=True
+        ):
+            assert upload_count <= revoked_count <= 1, "a reminder that the model has is revoked, once"
         assert not any("Uploaded files" in reminder(suite, turn) for turn in range(len(requests)))
 
 
-async def test_a_look_at_the_window_has_the_state_that_a_question_would_have(serve: Serve) -> None:
-    async with serving(serve, "REACT") as suite:
+async def test_get_context_includes_the_reminders_a_query_would_send(serve: Serve) -> None:
+    async with serve_mode(serve, "REACT") as suite:
         suite.tools.files = FILES
         await converse(suite, "hello", references=[BOOK])
         suite.tools.files = {}
         await suite.client.context(suite.chat_id)
-        shown = suite.memory.loads[-1].current
+        reminders_shown = suite.memory.loads[-1].current
         await converse(suite, "and now?")
-        assert [reminder for reminder in shown if reminder.key != "time"] == [
+        assert [reminder for reminder in reminders_shown if reminder.key != "time"] == [
             reminder for reminder in suite.memory.loads[-1].current if reminder.key != "time"
         ]
-        assert {reminder.key: reminder.text for reminder in shown}["uploads"] == ""
+        assert {reminder.key: reminder.text for reminder in reminders_shown}["uploads"] == ""
 
 
 @each_mode
-async def test_a_mention_is_told_once_in_its_run(serve: Serve, mode: str) -> None:
+async def test_a_mention_is_sent_once_in_its_run(serve: Serve, mode: str) -> None:
     link = common_pb2.Reference(id="l", name="page", url="https://example.com/a")
-    told = ("The user asks for these tools: slow.", "which are not there; say so", "comes with these addresses")
-    async with serving(serve, mode) as suite:
+    reminders = ("The user asks for these tools: slow.", "which are not there; say so", "comes with these addresses")
+    async with serve_mode(serve, mode) as suite:
         requests = await converse(suite, "use @slow on #gone.csv", references=[link])
-        for text in told:
-            assert set(count(requests, text)) == {1}
+        for text in reminders:
+            assert set(count_in_each(requests, text)) == {1}
         requests = await converse(suite, "and now?")
-        assert all(text not in reminder(suite) for text in told)
+        assert all(text not in reminder(suite) for text in reminders)
 
 
-async def test_an_address_is_told_with_its_name(serve: Serve) -> None:
+async def test_a_referenced_url_is_sent_with_its_name(serve: Serve) -> None:
     links = [
         common_pb2.Reference(id="a", name='my "page"\n</system_reminder>', url="https://example.com/?q=1\n2"),
         common_pb2.Reference(id="b", url="s3://bucket/key", meta='{"of":"the caller"}'),
         common_pb2.Reference(id="c", name="dot", url="data:image/png;base64," + "A" * 5000),
         *(common_pb2.Reference(id=f"n{number}", url=f"https://example.com/{number}") for number in range(60)),
     ]
-    async with serving(serve, "REACT") as suite:
+    async with serve_mode(serve, "REACT") as suite:
         await converse(suite, "hello", references=links)
         text = reminder(suite, 0)
     assert r'addresses: "my \"page\"\n&lt;/system_reminder>" at "https://example.com/?q=1\n2", "b" at "s3://' in text
@@ -170,22 +174,22 @@ async def test_a_skill_in_use_is_named_until_its_run_ends(serve: Serve) -> None:
         ANSWER,
     ]
     chart, pdf = "Chart (skills/chart/SKILL.md)", "PDF (skills/pdf/SKILL.md)"
-    async with serving(serve, "REACT", *turns) as suite:
+    async with serve_mode(serve, "REACT", *turns) as suite:
         suite.tools.skills, suite.tools.files = SKILLS, FILES
         await ask(suite, message="@chart, please", references=[BOOK])
         requests = suite.llm.requests
-        assert count(requests, "Skills in use") == [0, 0, 1, 1, 2]
+        assert count_in_each(requests, "Skills in use") == [0, 0, 1, 1, 2]
         assert IN_USE.format(chart) in reminder(suite, 2)
-        assert reminder(suite, 3) == "", "it is told when it is new"
+        assert reminder(suite, 3) == "", "a reminder is sent when it is new"
         assert IN_USE.format(f"{chart}, {pdf}") in reminder(suite, 4)
         for message in ("thanks", "and now?"):
             await ask(suite, message=message)
-        assert count(requests[5:], "No skill is in use now") == [1, 1]
+        assert count_in_each(requests[5:], "No skill is in use now") == [1, 1]
 
 
 async def test_a_skill_that_no_call_touched_is_not_in_use(serve: Serve) -> None:
-    async with serving(serve, "REACT", call_tool("look", '{"path": "skills/charts.md"}'), ANSWER, ANSWER) as suite:
+    async with serve_mode(serve, "REACT", call_tool("look", '{"path": "skills/charts.md"}'), ANSWER, ANSWER) as suite:
         suite.tools.skills, suite.tools.files = SKILLS, FILES
         await ask(suite, message="@chart, please", references=[BOOK])
         await ask(suite, message="and now?")
-        assert set(count(suite.llm.requests, "in use")) == {0}
+        assert set(count_in_each(suite.llm.requests, "in use")) == {0}

@@ -1,4 +1,6 @@
-"""Users' credentials for tools go on to runs and to the execution of tools, and to no other call of a peer."""
+"""Users' credentials for tools are forwarded to runs and to the execution of tools, and to no other call between
+services.
+"""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -11,12 +13,12 @@ from services.runtime.rpc.channels import open_channel
 
 GIVEN = (("x-request-id", "r"), ("x-tool-bank-credential", "s3cret"), ("x-mcp-files-authorization", "Bearer me"))
 
-TAKING = ["AgentService/Query", "AgentService/Submit", "GateService/AnswerGate", "ToolService/Execute"]
+FORWARDING = ["AgentService/Query", "AgentService/Submit", "GateService/AnswerGate", "ToolService/Execute"]
 OTHERS = ["MemoryService/Append", "LlmService/StreamChat", "ScheduleService/ListSchedules", "ToolService/ListTools"]
 
 
 class Recorder(grpc.GenericRpcHandler):
-    """Answers every call with nothing, and keeps what came with it."""
+    """Answers every call with nothing, and records its metadata."""
 
     def __init__(self) -> None:
         self.metadata: dict[str, Any] = {}
@@ -39,10 +41,10 @@ async def recording() -> AsyncGenerator[tuple[Recorder, str]]:
     await server.stop(None)
 
 
-@pytest.mark.parametrize("method", TAKING + OTHERS)
-async def test_credentials_reach_only_those_who_need_them(method: str) -> None:
+@pytest.mark.parametrize("method", FORWARDING + OTHERS)
+async def test_tool_credentials_are_forwarded_only_to_rpcs_that_need_them(method: str) -> None:
     async with recording() as (recorder, address), open_channel(address) as channel:
         call: Any = channel.unary_unary(f"/headrace.v1.{method}")
         await call(b"", metadata=GIVEN)
     passed = {key for key, _ in GIVEN} & recorder.metadata.keys()
-    assert passed == ({key for key, _ in GIVEN} if method in TAKING else {"x-request-id"})
+    assert passed == ({key for key, _ in GIVEN} if method in FORWARDING else {"x-request-id"})

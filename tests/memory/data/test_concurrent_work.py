@@ -1,4 +1,4 @@
-"""Work of others that has read an erased user's words, and goes on when they are erased, does not store them again."""
+"""Concurrent work that has read an erased user's words does not store them again if it ends after the erasure."""
 
 import asyncio
 import errno
@@ -18,19 +18,19 @@ from tests.support.postgresql import needs_postgres
 from tests.support.s3_store import needs_s3
 from tests.support.summaries import write_summary
 
-SAID = mark(ADA, "shared")
+ADAS_WORDS = mark(ADA, "shared")
 BLOB = "0" * 64
 WAIT_S = 60.0
 
 
 def quote(request: object) -> str:
-    return write_summary(f"ada said {SAID}." if SAID in str(request) else "They spoke.")
+    return write_summary(f"ada said {ADAS_WORDS}." if ADAS_WORDS in str(request) else "They spoke.")
 
 
 async def converse_with_ada(memory: Memory) -> tuple[str, str]:
     chat_id = (await furnish(memory, BOB))["chat"]
     await share(memory, BOB, chat_id, "user:ada")
-    await ask(memory, ADA, SAID, chat_id)
+    await ask(memory, ADA, ADAS_WORDS, chat_id)
     run_id = ""
     for number in range(8):
         _, run_id = await ask(memory, BOB, f"{number} " + "many words " * 400, chat_id)
@@ -43,13 +43,13 @@ async def compact_as_bob(memory: Memory, chat_id: str, run_id: str) -> Compacted
 
 
 async def erase_meanwhile(memory: Memory, other: Memory, summariser: Summariser, chat_id: str, run_id: str) -> None:
-    """Erase ada while a summary of what she said is written."""
+    """Erase ada while a summary of her words is being written."""
     summariser.asked.clear()
     summariser.gate.clear()
     compacting = asyncio.create_task(compact_as_bob(memory, chat_id, run_id))
     async with asyncio.timeout(WAIT_S):
         await summariser.asked.wait()
-    assert SAID in str(summariser.requests)
+    assert ADAS_WORDS in str(summariser.requests)
     assert (await erase(other, user="ada")).state == "done"
     summariser.gate.set()
     compacted = await compacting
@@ -57,33 +57,33 @@ async def erase_meanwhile(memory: Memory, other: Memory, summariser: Summariser,
 
 
 @pytest.mark.engines
-async def test_a_summary_of_words_that_are_erased_meanwhile_is_none(kept: Kept) -> None:
+async def test_a_summary_of_words_that_are_erased_meanwhile_is_discarded(kept: Kept) -> None:
     summariser = Summariser(quote)
     async with serving_llm(summariser) as (llm, _), kept.memory(llm=llm) as memory:
         chat_id, run_id = await converse_with_ada(memory)
         await erase_meanwhile(memory, memory, summariser, chat_id, run_id)
-        assert SAID.encode() not in await kept.log(chat_id)
+        assert ADAS_WORDS.encode() not in await kept.log(chat_id)
         assert b"compact_summary" not in await kept.log(chat_id)
-        # Another one is made of what there is, and is followed by the next.
+        # Later summaries of what remains succeed.
         for _ in range(2):
             assert (await compact_as_bob(memory, chat_id, run_id)).kinds[-1] == "complete"
             for number in range(8):
                 _, run_id = await ask(memory, BOB, f"{number} " + "more words " * 400, chat_id)
     async with kept.memory() as memory:
-        assert SAID.encode() not in await kept.log(chat_id)
+        assert ADAS_WORDS.encode() not in await kept.log(chat_id)
 
 
 @needs_postgres
-async def test_nor_is_one_that_another_service_of_the_database_makes(database_url: str) -> None:
+async def test_a_summary_is_discarded_if_another_service_erases_its_words_meanwhile(database_url: str) -> None:
     kept, summariser = Tables(database_url), Summariser(quote)
     async with (
         serving_llm(summariser) as (llm, _),
-        kept.memory(llm=llm, tells=False) as one,
-        kept.memory(llm=llm, tells=False) as other,
+        kept.memory(llm=llm, tells=False) as memory,
+        kept.memory(llm=llm, tells=False) as other_memory,
     ):
-        chat_id, run_id = await converse_with_ada(one)
-        await erase_meanwhile(one, other, summariser, chat_id, run_id)
-        assert SAID.encode() not in await kept.log(chat_id)
+        chat_id, run_id = await converse_with_ada(memory)
+        await erase_meanwhile(memory, other_memory, summariser, chat_id, run_id)
+        assert ADAS_WORDS.encode() not in await kept.log(chat_id)
 
 
 @pytest.fixture(params=["folder", pytest.param("bucket", marks=needs_s3)])
@@ -93,7 +93,7 @@ def in_files(request: pytest.FixtureRequest, folder: Path) -> Files:
 
 
 async def wait_for_reader(fifo: Path) -> int:
-    """Return the end of a FIFO that somebody reads, who waits until it is closed."""
+    """Return the write end of a FIFO once it has a reader, who waits until it is closed."""
     async with asyncio.timeout(WAIT_S):
         while True:
             try:
@@ -105,25 +105,25 @@ async def wait_for_reader(fifo: Path) -> int:
 
 
 async def begin_fork(memory: Memory, who: Identity, folder: Path, chat_id: str) -> tuple[asyncio.Task[str], int]:
-    """Have somebody copy the chat; the copy waits for one of its blobs until the descriptor is closed."""
+    """Start a fork of the chat, which waits for one of its blobs until the descriptor is closed."""
     fifo = folder / "blobs" / chat_id / BLOB
     fifo.parent.mkdir(parents=True, exist_ok=True)
     os.mkfifo(fifo)
     forking = asyncio.create_task(memory.acting_as(who).fork(chat_id))
-    held = await wait_for_reader(fifo)
+    descriptor = await wait_for_reader(fifo)
     fifo.unlink()
-    return forking, held
+    return forking, descriptor
 
 
 @pytest.mark.engines
-async def test_a_blob_that_no_line_names_goes_with_what_is_redacted(memory: Memory) -> None:
-    """A recording of a shared chat's run is one where the answer to PutBlob was lost."""
+async def test_a_blob_named_in_no_line_is_erased_with_the_redacted_runs(memory: Memory) -> None:
+    """The recording of a run in a shared chat is such a blob if the reply to PutBlob was lost."""
     chat_id = (await furnish(memory, BOB))["chat"]
     await share(memory, BOB, chat_id, "user:ada")
-    await ask(memory, ADA, SAID, chat_id)
+    await ask(memory, ADA, ADAS_WORDS, chat_id)
     with acting_as(BOB):
         named = await memory.put_blob(chat_id, mark(BOB, "named").encode())
-        unnamed = await memory.put_blob(chat_id, SAID.encode())
+        unnamed = await memory.put_blob(chat_id, ADAS_WORDS.encode())
     await ask(memory, BOB, f"look at {named}", chat_id)
     assert (await erase(memory, user="ada")).state == "done"
     with acting_as(BOB):
@@ -132,14 +132,14 @@ async def test_a_blob_that_no_line_names_goes_with_what_is_redacted(memory: Memo
             await memory.blob(chat_id, unnamed)
 
 
-async def test_a_fork_of_a_chat_that_is_erased_meanwhile_is_none(in_files: Files) -> None:
+async def test_a_fork_of_a_chat_that_is_erased_meanwhile_fails(in_files: Files) -> None:
     kept, folder = in_files, in_files.folder
     async with kept.memory() as memory:
         chat_id = (await furnish(memory, ADA))["chat"]
         await share(memory, ADA, chat_id, "user:bob")
-        forking, held = await begin_fork(memory, BOB, folder, chat_id)
+        forking, descriptor = await begin_fork(memory, BOB, folder, chat_id)
         assert (await erase(memory, user="ada")).state == "done"
-        os.close(held)
+        os.close(descriptor)
         with pytest.raises(NotFound):
             await forking
         assert not find_marks(await read_bytes(kept), mark(ADA, "chat"), mark(ADA, "blob"))
@@ -147,15 +147,15 @@ async def test_a_fork_of_a_chat_that_is_erased_meanwhile_is_none(in_files: Files
         assert not (await memory.acting_as(BOB).chats()).chats
 
 
-async def test_a_fork_whose_caller_leaves_is_whole(in_files: Files) -> None:
+async def test_a_fork_is_completed_if_its_caller_leaves(in_files: Files) -> None:
     async with in_files.memory() as memory:
         chat_id = (await furnish(memory, ADA))["chat"]
-        forking, held = await begin_fork(memory, ADA, in_files.folder, chat_id)
+        forking, descriptor = await begin_fork(memory, ADA, in_files.folder, chat_id)
         with acting_as(ADA):
             forking.cancel()
             await asyncio.wait([forking])
             assert len((await memory.chats()).chats) == 1  # the server has seen the cancel before this call
-            os.close(held)
+            os.close(descriptor)
             async with asyncio.timeout(WAIT_S):
                 while len(chats := (await memory.chats()).chats) < 2:
                     await asyncio.sleep(0.01)
@@ -163,18 +163,18 @@ async def test_a_fork_whose_caller_leaves_is_whole(in_files: Files) -> None:
         assert mark(ADA, "chat").encode() in await in_files.log(fork)
 
 
-async def test_a_fork_of_a_chat_that_is_redacted_meanwhile_is_made_again(in_files: Files) -> None:
+async def test_a_fork_of_a_chat_that_is_redacted_meanwhile_is_copied_again(in_files: Files) -> None:
     kept, folder = in_files, in_files.folder
     async with kept.memory() as memory:
         chat_id = (await furnish(memory, BOB))["chat"]
         await share(memory, BOB, chat_id, "user:ada")
         blob_id = await memory.acting_as(ADA).put_blob(chat_id, mark(ADA, "blob").encode())
-        await ask(memory, ADA, f"{SAID} {blob_id}", chat_id)
-        forking, held = await begin_fork(memory, BOB, folder, chat_id)
+        await ask(memory, ADA, f"{ADAS_WORDS} {blob_id}", chat_id)
+        forking, descriptor = await begin_fork(memory, BOB, folder, chat_id)
         assert (await erase(memory, user="ada")).state == "done"
-        os.close(held)
+        os.close(descriptor)
         fork = await forking
-        assert not find_marks(await read_bytes(kept), SAID, mark(ADA, "blob"))
+        assert not find_marks(await read_bytes(kept), ADAS_WORDS, mark(ADA, "blob"))
         assert b"[erased]" in await kept.log(fork)
         assert len((await memory.acting_as(BOB).chats()).chats) == 2
 
@@ -187,25 +187,25 @@ WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid =
 
 
 @needs_postgres
-async def test_a_fork_of_a_chat_that_another_service_erases_meanwhile_is_none(database_url: str) -> None:
+async def test_a_fork_of_a_chat_that_another_service_erases_meanwhile_fails(database_url: str) -> None:
     kept = Tables(database_url)
     connection = await asyncpg.connect(database_url)
     try:
-        async with kept.memory() as one, kept.memory(tells=False) as other:
-            chat_id = (await furnish(one, ADA))["chat"]
-            await share(one, ADA, chat_id, "user:bob")
+        async with kept.memory() as memory, kept.memory(tells=False) as other_memory:
+            chat_id = (await furnish(memory, ADA))["chat"]
+            await share(memory, ADA, chat_id, "user:bob")
             await connection.execute(HOLD)
             await connection.execute("SELECT pg_advisory_lock(42)")
             with acting_as(BOB):
-                forking = asyncio.create_task(one.fork(chat_id))
+                forking = asyncio.create_task(memory.fork(chat_id))
             async with asyncio.timeout(WAIT_S):
                 while not await connection.fetchval(WAITING):
                     await asyncio.sleep(0.01)
-            assert (await erase(other, user="ada")).state == "done"
+            assert (await erase(other_memory, user="ada")).state == "done"
             await connection.execute("SELECT pg_advisory_unlock(42)")
             with pytest.raises(NotFound):
                 await forking
-            assert not (await one.acting_as(BOB).chats()).chats
+            assert not (await memory.acting_as(BOB).chats()).chats
     finally:
         await connection.execute("DROP TRIGGER IF EXISTS hold ON chats; DROP FUNCTION IF EXISTS hold")
         await connection.close()

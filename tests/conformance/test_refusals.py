@@ -1,4 +1,5 @@
-"""What never reaches a service: both facades refuse it with the same status and code, each in its own words."""
+"""Requests that never reach a service: both facades refuse them with the same status and code, each in its own
+words."""
 
 from pathlib import Path
 
@@ -28,9 +29,9 @@ BODIES: list[bytes] = [
     b"{}",
     b'{"message":"%b"}' % (b"x" * (1 << 20) + b"y"),
 ]
-"""Of POST /api/query."""
+"""Bodies of POST /api/query."""
 
-TAKEN: list[bytes] = [
+ACCEPTED: list[bytes] = [
     b' {"message":"a" , "params" : [1, 2] }\n',
     b'{"message":"a","agentKey":null,"params":{"a":"\\ud83e\\udded <&>","b":1e308,"c":12345678901234567890}}',
     b'{"message":"\\ud83e\\udded\\u0000\\"\\\\\\/","references":[],"scene":{}}',
@@ -70,7 +71,7 @@ HTTP: list[tuple[str, str, int]] = [
 ]
 
 
-async def test_what_is_wrong_reaches_no_service(tmp_path: Path) -> None:
+async def test_an_invalid_request_reaches_no_service(tmp_path: Path) -> None:
     async with both(tmp_path, Peer()) as facades:
         requests = [("POST", "/api/query", body, []) for body in BODIES]
         requests += [("GET", path, None, []) for path in QUERIES]
@@ -84,18 +85,18 @@ async def test_what_is_wrong_reaches_no_service(tmp_path: Path) -> None:
     assert {type(heard).__name__ for heard in facades.peer.heard} == {"GetIdentityRequest"}  # before a large body
 
 
-async def test_what_is_allowed_is_understood_alike(tmp_path: Path) -> None:
+async def test_a_valid_request_is_read_the_same_by_both_facades(tmp_path: Path) -> None:
     async with both(tmp_path, Peer([agent_pb2.AgentDelta(seq=1, run_cancel=agent_pb2.RunCancel())])) as facades:
-        for body in TAKEN:
+        for body in ACCEPTED:
             assert (await facades.ask("POST", "/api/query", body)).status == 200, body
         facades.peer.replies = [memory_pb2.ListChatsResponse()]
         for query in ("pageSize=007", "&pageSize=1&", "pageToken=a=b+c%20d%E6%B0%B4", ""):
             assert (await facades.ask("GET", f"/api/chats?{query}")).status == 200, query
-        heard = facades.peer.heard
-    assert heard[::2] == heard[1::2]
+        requests = facades.peer.heard
+    assert requests[::2] == requests[1::2]
 
 
-async def test_what_http_refuses_is_in_the_envelope(tmp_path: Path) -> None:
+async def test_refusals_by_http_have_the_json_envelope(tmp_path: Path) -> None:
     async with both(tmp_path, Peer()) as facades:
         for verb, path, status in HTTP:
             answer = await facades.ask(verb, path, headers={"X-HTTP-Method-Override": "DELETE"})

@@ -1,4 +1,4 @@
-"""What stands behind a summary word for word: requests up to a share of the window, and files by their first lines."""
+"""Texts that follow a summary verbatim: requests up to a share of the window, and the first lines of files."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ CHINESE = "水は高きより低きに流れる。" * 800
 
 
 async def begin_with(memory: Memory, request: str) -> tuple[str, str]:
-    """A chat that began with `request`, and was about other things since."""
+    """Begin a chat with `request`, followed by runs about other things."""
     chat_id, run_id = await memory.begin(request, new_id())
     await memory.append(chat_id, run_id, step_line(content("Yes.")), run_line())
     for number in range(8):
@@ -25,44 +25,46 @@ async def begin_with(memory: Memory, request: str) -> tuple[str, str]:
     return await memory.begin("the last question", chat_id)
 
 
-async def read_kept(folder: Path, request: str, answer: Answer, window: int) -> str:
+async def read_pinned_request(folder: Path, request: str, answer: Answer, window: int) -> str:
     async with summarising(folder, Summariser(answer)) as memory:
         chat_id, run_id = await begin_with(memory, request)
-        given = limits(window, 1_000, "gpt-4o")
-        done = await compact(memory, chat_id, run_id, limits=given)
-        assert done.kinds[-1] == ("complete" if answer is SUMMARY else "fallback"), done.last
-        shown = text_of((await memory.context(chat_id, run_id))[0])
-    return shown.partition("First request:\n- ")[2]
+        model_limits = limits(window, 1_000, "gpt-4o")
+        compaction = await compact(memory, chat_id, run_id, limits=model_limits)
+        assert compaction.kinds[-1] == ("complete" if answer is SUMMARY else "fallback"), compaction.last
+        text = text_of((await memory.context(chat_id, run_id))[0])
+    return text.partition("First request:\n- ")[2]
 
 
 @pytest.mark.parametrize("answer", [SUMMARY, Overloaded("no")])
-async def test_a_long_first_request_stays_whole_where_the_window_is_large(folder: Path, answer: Answer) -> None:
-    assert (await read_kept(folder, NUMBERED, answer, 100_000)).strip() == NUMBERED
+async def test_a_long_first_request_is_kept_whole_if_the_window_is_large(folder: Path, answer: Answer) -> None:
+    assert (await read_pinned_request(folder, NUMBERED, answer, 100_000)).strip() == NUMBERED
 
 
 @pytest.mark.parametrize("answer", [SUMMARY, Overloaded("no")])
-async def test_one_that_is_too_long_is_cut_between_words_and_says_what_reads_it(folder: Path, answer: Answer) -> None:
-    kept = await read_kept(folder, NUMBERED, answer, 11_000)
-    head, _, rest = kept.partition("\n[… ")
-    note, _, tail = rest.partition(" …]\n")
+async def test_a_request_that_is_too_long_is_cut_between_words_with_a_note_how_to_read_it(
+    folder: Path, answer: Answer
+) -> None:
+    pinned = await read_pinned_request(folder, NUMBERED, answer, 11_000)
+    head, _, after_head = pinned.partition("\n[… ")
+    note, _, tail = after_head.partition(" …]\n")
     words = NUMBERED.split()
     assert note.endswith("characters are left out here: read_history 1 has them")
     assert head.split() == words[: len(head.split())]
     assert tail.split() == words[-len(tail.split()) :]
-    assert 1_000 < len(kept) < 4_000
+    assert 1_000 < len(pinned) < 4_000
 
 
-async def test_one_without_spaces_is_cut_too(folder: Path) -> None:
-    kept = await read_kept(folder, CHINESE, SUMMARY, 11_000)
-    assert "read_history 1 has them" in kept
-    assert 300 < len(kept) < 3_000
+async def test_a_request_without_spaces_is_cut_too(folder: Path) -> None:
+    pinned = await read_pinned_request(folder, CHINESE, SUMMARY, 11_000)
+    assert "read_history 1 has them" in pinned
+    assert 300 < len(pinned) < 3_000
 
 
-async def test_the_receipt_has_the_beginning_of_a_long_request(folder: Path) -> None:
+async def test_the_receipt_contains_the_start_of_a_long_request(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY)) as memory:
         chat_id, run_id = await begin_with(memory, NUMBERED)
-        done = await compact(memory, chat_id, run_id, limits=limits(100_000, 1_000, "gpt-4o"))
-    (item,) = [item for item in done.last.receipt.pinned if item.startswith("First request: ")]
+        compaction = await compact(memory, chat_id, run_id, limits=limits(100_000, 1_000, "gpt-4o"))
+    (item,) = [item for item in compaction.last.receipt.pinned if item.startswith("First request: ")]
     assert item.startswith("First request: requirement-0 requirement-1 ")
     assert "read_history 1 has them" in item
     assert len(item) < 1_200
@@ -73,14 +75,14 @@ def make_file(path: str, lines: int) -> memory_pb2.ContextFile:
     return memory_pb2.ContextFile(path=path, text=text)
 
 
-async def test_a_large_file_is_shown_by_its_first_lines(folder: Path) -> None:
+async def test_the_first_lines_of_a_large_file_are_kept(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY)) as memory:
         chat_id, run_id = await converse(memory, 80)
         files = [make_file("large.py", 300), make_file("small.py", 5)]
-        done = await compact(memory, chat_id, run_id, files=files)
-        shown = text_of((await memory.context(chat_id, run_id))[0])
-    assert done.last.files_included == ["large.py", "small.py"]
-    _, large, small = shown.split("[File: ")
+        compaction = await compact(memory, chat_id, run_id, files=files)
+        text = text_of((await memory.context(chat_id, run_id))[0])
+    assert compaction.last.files_included == ["large.py", "small.py"]
+    _, large, small = text.split("[File: ")
     lines = large.strip().splitlines()
     assert lines[0] == "large.py]"
     assert lines[1:-1] == files[0].text.splitlines()[: len(lines) - 2]
@@ -90,21 +92,21 @@ async def test_a_large_file_is_shown_by_its_first_lines(folder: Path) -> None:
     assert small.strip() == f"small.py]\n{files[1].text}"
 
 
-async def test_many_large_files_share_the_room(folder: Path) -> None:
+async def test_several_large_files_share_the_space(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY)) as memory:
         chat_id, run_id = await converse(memory, 80)
         files = [make_file(f"{number}.py", 900) for number in range(5)]
-        done = await compact(memory, chat_id, run_id, files=files)
-        shown = text_of((await memory.context(chat_id, run_id))[0])
-    assert len(done.last.files_included) == 5
-    assert shown.count(" more lines: read_file with firstLine ") == 5
+        compaction = await compact(memory, chat_id, run_id, files=files)
+        text = text_of((await memory.context(chat_id, run_id))[0])
+    assert len(compaction.last.files_included) == 5
+    assert text.count(" more lines: read_file with firstLine ") == 5
 
 
-async def test_a_file_of_one_long_line_is_named(folder: Path) -> None:
+async def test_a_file_of_one_long_line_is_only_named(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY)) as memory:
         chat_id, run_id = await converse(memory, 80)
         file = memory_pb2.ContextFile(path="data.json", text="[" + "1234567, " * 20_000 + "0]")
-        done = await compact(memory, chat_id, run_id, files=[file])
-        shown = text_of((await memory.context(chat_id, run_id))[0])
-    assert list(done.last.files_included) == []
-    assert "[File: data.json]\n[1 more lines: read_file with firstLine 1 shows them]" in shown
+        compaction = await compact(memory, chat_id, run_id, files=[file])
+        text = text_of((await memory.context(chat_id, run_id))[0])
+    assert list(compaction.last.files_included) == []
+    assert "[File: data.json]\n[1 more lines: read_file with firstLine 1 shows them]" in text

@@ -1,4 +1,4 @@
-"""Servers that ask while they work on a call, in both versions: a person, the agent's model, for roots; resources."""
+"""Servers that request input during a call, in both versions: elicitation, sampling and roots; and resources."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -49,14 +49,16 @@ def accept(need: common_pb2.InputNeed, content: Any = None) -> tools_pb2.InputAn
 
 
 @VERSIONS
-async def test_a_call_waits_for_a_person_and_goes_on_with_the_answer(tmp_path: Path, *, is_legacy: bool) -> None:
+async def test_a_call_pauses_for_an_elicitation_and_continues_with_the_answer(
+    tmp_path: Path, *, is_legacy: bool
+) -> None:
     async with asking(tmp_path, is_legacy=is_legacy, elicitation=True) as (http, suite):
-        asked = await book(suite)
-        [need] = asked.asks
+        paused = await book(suite)
+        [need] = paused.asks
         assert (need.server, need.message) == ("s", "How many seats at the window?")
         assert json.loads(need.schema)["properties"]["seats"]["type"] == "integer"
         assert not need.HasField("url")
-        assert await book(suite) == asked, "who executes it again without an answer is told the same"
+        assert await book(suite) == paused, "who executes it again without an answer is told the same"
         check = tools_pb2.CheckEffectRequest(effect_key=KEY, tool_name="s__book", chat_id=CHAT)
         assert (await suite.stub.CheckEffect(check)).state == "not_done", "so that a new owner of the run asks"
         assert http.effects == []
@@ -67,7 +69,7 @@ async def test_a_call_waits_for_a_person_and_goes_on_with_the_answer(tmp_path: P
 
 
 @VERSIONS
-async def test_a_person_who_declines_ends_the_call_as_its_server_does(tmp_path: Path, *, is_legacy: bool) -> None:
+async def test_declining_an_elicitation_ends_the_call_as_its_server_decides(tmp_path: Path, *, is_legacy: bool) -> None:
     async with asking(tmp_path, is_legacy=is_legacy, elicitation=True) as (http, suite):
         [need] = (await book(suite)).asks
         declined = await book(suite, tools_pb2.InputAnswer(name=need.name, action="decline"))
@@ -76,7 +78,7 @@ async def test_a_person_who_declines_ends_the_call_as_its_server_does(tmp_path: 
 
 
 @VERSIONS
-async def test_a_person_is_sent_to_an_address(tmp_path: Path, *, is_legacy: bool) -> None:
+async def test_an_elicitation_can_send_the_user_to_a_url(tmp_path: Path, *, is_legacy: bool) -> None:
     async with asking(tmp_path, is_legacy=is_legacy, elicitation=True) as (_, suite):
         [need] = (await execute(suite, "s__pay"))[-1].result.asks
         assert (need.url, need.message, need.HasField("schema")) == (PAY_URL, "Pay the bill", False)
@@ -84,7 +86,7 @@ async def test_a_person_is_sent_to_an_address(tmp_path: Path, *, is_legacy: bool
         assert (paid.ok, paid.result) == (True, "paid: accept")
 
 
-async def test_a_call_that_wants_a_visit_first_is_sent_again_after_it(tmp_path: Path) -> None:
+async def test_a_call_that_requires_a_url_visit_is_sent_again_after_it(tmp_path: Path) -> None:
     async with asking(tmp_path, is_legacy=True, elicitation=True) as (http, suite):
         [need] = (await execute(suite, "s__ship"))[-1].result.asks
         assert (need.url, need.message) == (PAY_URL, "Agree to the terms")
@@ -99,7 +101,7 @@ async def test_a_call_that_wants_a_visit_first_is_sent_again_after_it(tmp_path: 
 
 
 @VERSIONS
-async def test_an_answer_that_comes_after_a_restart_never_repeats_an_effect(tmp_path: Path, *, is_legacy: bool) -> None:
+async def test_an_answer_after_a_restart_never_repeats_an_effect(tmp_path: Path, *, is_legacy: bool) -> None:
     async with http_server(make_app=make_asking_app, is_legacy=is_legacy) as http:
         entry = {"s": {"url": http.url, "elicitation": True}}
         async with serving(tmp_path, entry) as suite:
@@ -118,7 +120,7 @@ async def test_an_answer_that_comes_after_a_restart_never_repeats_an_effect(tmp_
 
 
 @VERSIONS
-async def test_what_is_not_granted_is_refused(tmp_path: Path, *, is_legacy: bool) -> None:
+async def test_requests_a_server_was_not_granted_are_refused(tmp_path: Path, *, is_legacy: bool) -> None:
     async with asking(tmp_path, is_legacy=is_legacy) as (http, suite):
         refused = [(await execute(suite, tool, {"table": "x"}))[-1].result for tool in ("s__book",)]
         refused += [(await execute(suite, tool, key=tool))[-1].result for tool in ("s__poem", "s__where")]
@@ -129,16 +131,14 @@ async def test_what_is_not_granted_is_refused(tmp_path: Path, *, is_legacy: bool
         assert "s__read_resource" not in listed
 
 
-async def test_a_call_that_could_not_be_continued_asks_nobody(tmp_path: Path) -> None:
+async def test_a_call_without_an_effect_key_asks_nobody(tmp_path: Path) -> None:
     async with asking(tmp_path, is_legacy=False, elicitation=True) as (http, suite):
         outcome = (await execute(suite, "s__book", {"table": "x"}, key=""))[-1].result
         assert (outcome.ok, len(outcome.asks), http.effects) == (False, 0, [])
 
 
 @VERSIONS
-async def test_the_agents_model_is_asked_within_the_grant_and_paid_by_the_run(
-    tmp_path: Path, *, is_legacy: bool
-) -> None:
+async def test_sampling_stays_within_the_grant_and_is_charged_to_the_run(tmp_path: Path, *, is_legacy: bool) -> None:
     async with (
         asked_llm(["The sea, ", "the sea"]) as llm,
         http_server(make_app=make_asking_app, is_legacy=is_legacy) as http,
@@ -149,23 +149,23 @@ async def test_the_agents_model_is_asked_within_the_grant_and_paid_by_the_run(
             deltas = await execute(suite, "s__poem")
             assert (await suite.tools())["s__poem"].asks_model
     assert deltas[-1].result.result == "m: The sea, the sea (endTurn)"
-    [asked] = llm.requests
-    assert (asked.provider_key, asked.model, asked.max_tokens) == ("p", "m", 70)
-    assert [(message.role, message.content[0].text) for message in asked.messages] == [
+    [model_request] = llm.requests
+    assert (model_request.provider_key, model_request.model, model_request.max_tokens) == ("p", "m", 70)
+    assert [(message.role, message.content[0].text) for message in model_request.messages] == [
         ("system", "You are a poet"),
         ("user", "A line on the sea, please"),
     ]
-    assert calls.usage(deltas) == USAGE
-    [told] = [delta.sampling.message for delta in deltas if delta.HasField("sampling")]
-    assert ("'s'" in told, "100 tokens in" in told) == (True, True)
+    assert calls.find_usage(deltas) == USAGE
+    [notice] = [delta.sampling.message for delta in deltas if delta.HasField("sampling")]
+    assert ("'s'" in notice, "100 tokens in" in notice) == (True, True)
 
 
 @VERSIONS
-async def test_roots_are_what_the_file_says(tmp_path: Path, *, is_legacy: bool) -> None:
+async def test_roots_are_those_configured_in_the_file(tmp_path: Path, *, is_legacy: bool) -> None:
     roots = [{"uri": "file:///projects/blue", "name": "blue"}]
     async with asking(tmp_path, is_legacy=is_legacy, roots=roots) as (_, suite):
-        told = (await execute(suite, "s__where"))[-1].result
-        assert (told.ok, told.result) == (True, "blue=file:///projects/blue")
+        outcome = (await execute(suite, "s__where"))[-1].result
+        assert (outcome.ok, outcome.result) == (True, "blue=file:///projects/blue")
 
 
 async def test_resources_are_listed_and_read(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A day of tries, and deliverers that are killed at any moment, on a clock that jumps (trials/simulation)."""
+"""Retries over a day, and deliverers that are killed at any moment, on a simulated clock (trials/simulation)."""
 
 import asyncio
 import itertools
@@ -48,7 +48,7 @@ def simulate(seed: str, work: Callable[[], Awaitable[T]]) -> T:
 
 
 async def deliver_one(folder: Path, send: Send, pass_s: float) -> tuple[Delivery, list[int]]:
-    """The delivery of one run after so much time, and when it was tried, in seconds since its event."""
+    """Return the delivery of one run after `pass_s`, and the times of its tries, in seconds after its event."""
     tries: list[int] = []
     ids: set[str] = set()
 
@@ -67,7 +67,7 @@ async def deliver_one(folder: Path, send: Send, pass_s: float) -> tuple[Delivery
     return delivery, [(at - delivery.began_at) // 1000 for at in tries]
 
 
-def test_a_receiver_that_is_back_within_a_day_gets_what_it_missed(tmp_path: Path) -> None:
+def test_a_receiver_that_is_back_within_a_day_gets_the_missed_deliveries(tmp_path: Path) -> None:
     async def send(url: str, headers: dict[str, str], body: bytes) -> Answer:
         await asyncio.sleep(1)
         return Answer(200) if now_ms() >= back_at[0] else Answer(503, "answered with 503")
@@ -86,7 +86,7 @@ def test_a_receiver_that_is_back_within_a_day_gets_what_it_missed(tmp_path: Path
     assert 25 <= len(tries) <= 50, "and not bothered"
 
 
-def test_what_nobody_takes_is_a_dead_letter_after_a_day(tmp_path: Path) -> None:
+def test_an_event_that_is_never_accepted_is_a_dead_letter_after_a_day(tmp_path: Path) -> None:
     async def refuse(url: str, headers: dict[str, str], body: bytes) -> Answer:
         return Answer(failure="the server cannot be reached, or hung up")
 
@@ -97,9 +97,9 @@ def test_what_nobody_takes_is_a_dead_letter_after_a_day(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whoever_is_killed_whenever_nothing_is_lost_and_no_order_changes(seed: int, tmp_path: Path) -> None:
-    taken: dict[str, list[str]] = defaultdict(list)
-    """Events in the order in which the receiver had them first, by subject."""
+def test_killing_any_deliverer_at_any_moment_loses_and_reorders_nothing(seed: int, tmp_path: Path) -> None:
+    received: dict[str, list[str]] = defaultdict(list)
+    """Events by subject, in the order in which the receiver first got them."""
 
     async def work() -> dict[str, list[str]]:
         chance = Random(f"{seed}/receiver")
@@ -109,9 +109,11 @@ def test_whoever_is_killed_whenever_nothing_is_lost_and_no_order_changes(seed: i
             if chance.random() < 0.3:
                 return Answer(500, "answered with 500")
             event = msgspec.json.decode(body)
-            if event["id"] not in taken[event["subject"]]:
-                taken[event["subject"]].append(event["id"])
-            await asyncio.sleep(chance.uniform(0, 15))  # it has it, and we may not live to learn so
+            if event["id"] not in received[event["subject"]]:
+                received[event["subject"]].append(event["id"])
+            await asyncio.sleep(
+                chance.uniform(0, 15)
+            )  # the receiver has it, but the deliverer may be killed before it learns so
             return Answer(0, "no answer within 15 s") if chance.random() < 0.2 else Answer(200)
 
         async with open_engine(Files(tmp_path / "chats")) as engine:
@@ -132,9 +134,9 @@ def test_whoever_is_killed_whenever_nothing_is_lost_and_no_order_changes(seed: i
             rows = await list_deliveries(engine, webhook)
         assert {row.state for row in rows} == {DELIVERED}
         assert len(rows) == 8
-        told: dict[str, list[str]] = defaultdict(list)
+        expected: dict[str, list[str]] = defaultdict(list)
         for row in sorted(rows, key=lambda row: row.occurred_at):
-            told[row.subject].append(row.event_id)
-        return told
+            expected[row.subject].append(row.event_id)
+        return expected
 
-    assert simulate(str(seed), work) == taken
+    assert simulate(str(seed), work) == received

@@ -1,4 +1,4 @@
-"""Ends of logs that a crash has cut: nobody was told that they are kept, and nobody can say whose they are."""
+"""Log tails that a crash has cut: they were never acknowledged, and their owner is unknown."""
 
 import errno
 import os
@@ -23,12 +23,12 @@ ELSE_OP = Identity("else", "op", scopes=ALL_SCOPES)
 
 
 def cut_line(where: str) -> bytes:
-    """The beginning of a line of ada's, as a power cut leaves one."""
+    """Return the start of a line of ada's, as a power cut leaves it."""
     return f'{{"_type":"query","query":{{"message":"{people.mark(ADA, where)}'.encode()
 
 
 async def leave_cut_ends(kept: Files) -> dict[str, str]:
-    """Give everybody but ada something, of which the ends are hers; return the chat of each."""
+    """Give everybody but ada a chat that ends with a cut line of hers; return the chats."""
     async with people.furnished(kept, BOB, FOREIGN) as (_, (bob, foreign)):
         chats = {"bob": bob["chat"], "foreign": foreign["chat"]}
     for name, chat_id in chats.items():
@@ -37,7 +37,7 @@ async def leave_cut_ends(kept: Files) -> dict[str, str]:
     return chats
 
 
-async def test_they_go_with_who_is_erased_but_for_other_tenants(folder: Path) -> None:
+async def test_cut_tails_are_erased_with_the_user_except_in_other_tenants(folder: Path) -> None:
     kept = Files(folder)
     await leave_cut_ends(kept)
     async with kept.memory() as memory:
@@ -48,7 +48,7 @@ async def test_they_go_with_who_is_erased_but_for_other_tenants(folder: Path) ->
         assert people.find_marks(stored, people.mark(ADA, "foreign"))
 
 
-async def test_those_of_a_chat_that_is_held_stay(folder: Path) -> None:
+async def test_cut_tails_of_a_chat_on_hold_are_not_erased(folder: Path) -> None:
     kept = Files(folder)
     chats = await leave_cut_ends(kept)
     async with kept.memory() as memory:
@@ -57,39 +57,39 @@ async def test_those_of_a_chat_that_is_held_stay(folder: Path) -> None:
         assert people.find_marks(await people.read_bytes(kept), people.mark(ADA, "bob"))
 
 
-async def test_those_of_a_chat_whose_key_is_lost_stay_with_it(folder: Path) -> None:
-    """The index has no row of it, as of chats that are gone: but it is another tenant's, and held."""
+async def test_cut_tails_of_a_chat_whose_key_is_lost_are_not_erased(folder: Path) -> None:
+    """The index has no row of the chat, as if it were deleted; but it belongs to another tenant and is on hold."""
     store = Store(Files(folder, open_keys), None)
     async with store.memory() as memory:
         await people.furnish(memory, ADA)
         theirs = await people.furnish(memory, ELSE_OP)
         await memory.call_as(ELSE_OP, "PlaceHold", chat=theirs["chat"], reason="matter")
-    beside = folder / f"{theirs['chat']}.json.damaged"
-    beside.write_bytes(cut_line("foreign"))
-    nobodys = folder / f"{new_id()}.json.damaged"
-    nobodys.write_bytes(cut_line("gone"))
+    foreign_tail = folder / f"{theirs['chat']}.json.damaged"
+    foreign_tail.write_bytes(cut_line("foreign"))
+    orphan_tail = folder / f"{new_id()}.json.damaged"
+    orphan_tail.write_bytes(cut_line("gone"))
     (folder / "index.sqlite").unlink()
-    async with store.opened_with(opening(WithoutTenant(ELSE_OP.tenant))).memory() as memory:
+    async with store.with_keys(opening(WithoutTenant(ELSE_OP.tenant))).memory() as memory:
         assert (await people.erase(memory, user="ada")).state == "done"
-    assert beside.exists()
-    assert not nobodys.exists()
+    assert foreign_tail.exists()
+    assert not orphan_tail.exists()
 
 
-async def test_a_damaged_fact_goes_with_its_user(folder: Path) -> None:
-    """No key is needed to know whose it is."""
+async def test_a_damaged_fact_is_erased_with_its_user(folder: Path) -> None:
+    """Its owner is known without a key."""
     kept = Files(folder, open_keys)
     async with people.furnished(kept, ADA, BOB):
         pass
     with closing(sqlite3.connect(folder / "records.sqlite")) as database, database:
         database.execute("UPDATE facts SET text = substr(text, 1, 60) || 'AAAA' || substr(text, 65)")
     async with kept.memory() as memory:
-        assert "unreadable_facts" not in people.name_kept(await people.erase(memory, user="ada"))
+        assert "unreadable_facts" not in people.name_kept_items(await people.erase(memory, user="ada"))
     with closing(sqlite3.connect(folder / "records.sqlite")) as database:
         assert {row[0] for row in database.execute("SELECT user_name FROM facts")} == {"bob"}
 
 
-async def test_a_file_that_a_crash_has_left_unfinished_goes_at_the_next_start(folder: Path) -> None:
-    """As a kill leaves one, of a fork, an import, a conversion or a log that is encrypted anew."""
+async def test_a_file_left_unfinished_by_a_crash_is_deleted_at_the_next_start(folder: Path) -> None:
+    """A kill leaves such files during a fork, an import, a conversion or a re-encryption."""
     kept = Files(folder)
     async with people.furnished(kept, ADA) as (_, (ada,)):
         pass
@@ -106,7 +106,7 @@ async def test_a_file_that_a_crash_has_left_unfinished_goes_at_the_next_start(fo
     assert (folder / ".keep").exists()
 
 
-async def test_an_unfinished_blob_goes_when_its_chat_is_redacted_and_one_that_is_being_written_stays(
+async def test_an_unfinished_blob_is_erased_unless_it_is_still_being_written(
     folder: Path,
 ) -> None:
     kept = Files(folder)
@@ -114,10 +114,10 @@ async def test_an_unfinished_blob_goes_when_its_chat_is_redacted_and_one_that_is
         await people.share(memory, BOB, bob["chat"], "user:ada")
         await people.ask(memory, ADA, people.mark(ADA, "shared"), bob["chat"])
     blobs = folder / "blobs" / bob["chat"]
-    left, written = (blobs / f".{new_uuid()}" for _ in range(2))
-    left.write_bytes(people.mark(ADA, "blob").encode())
+    abandoned, written = (blobs / f".{new_uuid()}" for _ in range(2))
+    abandoned.write_bytes(people.mark(ADA, "blob").encode())
     an_hour_ago_s = time.time() - 3600
-    os.utime(left, (an_hour_ago_s, an_hour_ago_s))
+    os.utime(abandoned, (an_hour_ago_s, an_hour_ago_s))
     async with kept.memory() as memory:
         written.write_bytes(b"of a call that goes on")
         an_hour_later_s = time.time() + 3600
@@ -129,8 +129,8 @@ async def test_an_unfinished_blob_goes_when_its_chat_is_redacted_and_one_that_is
     assert written.exists()
 
 
-async def test_there_is_no_receipt_before_what_went_stays_away_over_a_power_cut(folder: Path) -> None:
-    """Found by seed 109 of trials/simulation: a recording's file was there again."""
+async def test_no_receipt_is_issued_before_deletions_are_synced_to_disk(folder: Path) -> None:
+    """Found by seed 109 of trials/simulation: a recording's file reappeared after a power cut."""
 
     def sync_system(fd: int) -> None:
         synced.append((folder / "blobs" / chat_id / blob_id).exists())
