@@ -67,13 +67,17 @@ def map_tools(
         if problem := refused.get(tool.name) or _find_problem(tool, parameters):
             log.error("mcp tool refused", server=server, tool=name, problem=problem)
             parameters = json.dumps(EMPTY_SCHEMA)
+        description = tool.description or tool.title or ""
+        if len(description) > DESCRIPTION_CHARS_MAX:
+            note = f"\n[… cut here: {len(description)} characters in all …]"
+            description = description[:DESCRIPTION_CHARS_MAX] + note
         # The hints are believed, because the operator has chosen the server.
         hints = tool.annotations or types.ToolAnnotations()
         effect: Effect = "read" if hints.read_only_hint else "idempotent" if hints.idempotent_hint else "once"
         mapped.append(
             Tool(
                 name=name,
-                description=(tool.description or tool.title or "")[:DESCRIPTION_CHARS_MAX],
+                description=description,
                 parameters=parameters,
                 effect=effect,
                 execute=execute(tool.name, effect),

@@ -149,6 +149,13 @@ def test_annotation_hints_decide_the_effect() -> None:
     assert [mapped.effect for mapped in found] == ["read", "idempotent", "once", "once"]
 
 
+def test_a_description_that_is_too_long_ends_with_a_note() -> None:
+    described = [tool("whole", description="é" * 4_000), tool("cut", description="é" * 4_001)]
+    whole, cut = [each.description for each in map_tools("s", described, {}, GRANTED, never)]
+    assert whole == "é" * 4_000
+    assert cut == "é" * 4_000 + "\n[… cut here: 4001 characters in all …]"
+
+
 DEEP = json.loads('{"type": "object", "not": ' + '{"not": ' * 70 + "{}" + "}" * 71)
 
 
