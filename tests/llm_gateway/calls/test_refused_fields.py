@@ -261,7 +261,7 @@ async def test_only_a_schema_that_is_too_complex_is_described_in_words(
     other = CLOSED.replace('"a"', '"b"')
     async with asking([refuse(field, openai_error(said)), HELLO], protocol=protocol, models=[{"name": "sim-1"}]) as sim:
         for schema in (CLOSED, CLOSED, other):
-            assert (await sim.hear(output_format=common_pb2.OutputFormat(schema=schema))).content == ["hello"]
+            assert (await sim.chat(output_format=common_pb2.OutputFormat(schema=schema))).content == ["hello"]
         assert [request.status for request in sim.sim.requests] == [400, 200, 200, 400, 200]
 
 

@@ -506,9 +506,9 @@ async def test_a_picture_or_file_that_a_provider_refuses_does_not_end_the_chat(
     hello = {"match": {"text": "not shown"}, "steps": [{"content": ["hello"]}]}
     refusal = {"steps": [{"status": status, "body": {"error": {"message": said}}}]}
     async with asking([hello, refusal], models=[{"name": "image-1"}]) as gateway:
-        heard = await gateway.chat(llm_pb2.Message(role="user", content=[PICTURE, DOCUMENT]), model="image-1")
+        answer = await gateway.chat(llm_pb2.Message(role="user", content=[PICTURE, DOCUMENT]), model="image-1")
         sent = [str(request.body) for request in gateway.sim.requests]
-    assert (heard.content, len(sent)) == ((["hello"], 2) if shown else ([], 1))
+    assert (answer.content, len(sent)) == ((["hello"], 2) if shown else ([], 1))
     assert [note in sent[-1] for note in (NO_IMAGE, NO_FILE)] == [note in shown for note in (NO_IMAGE, NO_FILE)]
 
 

@@ -130,8 +130,8 @@ async def test_members_without_a_value_stay_away(asking: Asking) -> None:
     response = {"status": "completed", "output": items}
     stream = f"data: {orjson.dumps({'type': 'response.completed', 'response': response}).decode()}\n\n"
     async with asking([{"steps": [{"raw": stream}, {"end": True}], "opening": False}], **RESPONSES) as gateway:
-        heard = await gateway.chat()
-        [state] = [delta.provider_state for delta in heard.deltas if delta.provider_state]
+        answer = await gateway.chat()
+        [state] = [delta.provider_state for delta in answer.deltas if delta.provider_state]
     assert "null" not in state
 
 

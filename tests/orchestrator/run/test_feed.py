@@ -47,14 +47,14 @@ class RecordingReader:
     """A reader's outlet that collects events. Clearing `room` makes it a slow reader."""
 
     def __init__(self, on_event: Callable[[Event], None] = lambda event: None) -> None:
-        self.heard: list[Event] = []
+        self.events: list[Event] = []
         self.room = asyncio.Event()
         self.room.set()
         self._on_event = on_event
 
     def send(self, message: bytes) -> bool:
         event = as_json(Delta.FromString(message))
-        self.heard.append(event)
+        self.events.append(event)
         self._on_event(event)
         return self.room.is_set()
 
@@ -141,7 +141,7 @@ async def attach_while_calls_run(turns: list[list[llm_pb2.LlmDelta]]) -> None:
             for call in answer.calls:
                 for stream in ("stdout", "stdout", "stderr", "stdout"):
                     feed.publish(agent_pb2.ToolOutput(tool_id=call.tool_id, stream=stream, delta="x\n"))
-                    check_reset(feed, ear.heard, stored)
+                    check_reset(feed, ear.events, stored)
             for call in answer.calls:
                 feed.publish(agent_pb2.ToolResult(tool_id=call.tool_id, result="done", ok=True))
 
@@ -156,7 +156,7 @@ async def test_a_reader_that_attaches_during_an_action_keeps_it_when_the_owner_d
         stored = feed.seq
         feed.publish(agent_pb2.RunNotice(code="ANOTHER_CALL", message="continues meanwhile"))
         feed.publish(agent_pb2.ActionParam(action_id="a_1"))
-        check_reset(feed, ear.heard, stored)
+        check_reset(feed, ear.events, stored)
 
 
 async def attach_at_every_moment(turns: list[list[llm_pb2.LlmDelta]]) -> None:
@@ -180,10 +180,10 @@ async def attach_at_every_moment(turns: list[list[llm_pb2.LlmDelta]]) -> None:
         end_run(feed)
         assert (await reading[0]).sent == feed.seq
 
-    check_order(ear.heard)
+    check_order(ear.events)
     for last_seq, seq, caught_up in snapshots:
-        resumed = ear.heard[:last_seq] + caught_up + ear.heard[seq:]
-        assert fold(resumed) == fold(ear.heard)
+        resumed = ear.events[:last_seq] + caught_up + ear.events[seq:]
+        assert fold(resumed) == fold(ear.events)
         seqs = [event["seq"] for event in caught_up]
         assert seqs == sorted(seqs)
         assert all(last_seq <= number <= seq for number in seqs)
@@ -212,12 +212,12 @@ async def test_publishing_a_delta_sends_it_to_every_reader_before_it_returns() -
         answer = make_answer(feed)
         for text in ("\n\n", " ", "half", ""):
             send_texts(answer, text)
-            assert first.heard[-1]["delta"] == second.heard[-1]["delta"] == text
+            assert first.events[-1]["delta"] == second.events[-1]["delta"] == text
         answer.close()
         end_run(feed)
-    assert first.heard == second.heard
-    check_order(first.heard)
-    assert texts(first.heard, "content") == ["\n\n", " ", "half", ""]
+    assert first.events == second.events
+    check_order(first.events)
+    assert texts(first.events, "content") == ["\n\n", " ", "half", ""]
 
 
 async def test_a_slow_reader_gets_every_event_later_in_order() -> None:
@@ -231,11 +231,11 @@ async def test_a_slow_reader_gets_every_event_later_in_order() -> None:
         answer.close()
         end_run(feed)
         await reading[1]
-        assert len(slow.heard) == 3
+        assert len(slow.events) == 3
         slow.room.set()
         await reading[0]
-    assert slow.heard == quick.heard
-    assert len(slow.heard) == feed.seq
+    assert slow.events == quick.events
+    assert len(slow.events) == feed.seq
 
 
 async def test_following_from_beyond_the_last_event_is_out_of_range() -> None:
@@ -258,7 +258,7 @@ async def test_a_cut_feed_ends_its_readers_streams_without_a_terminal_event() ->
         feed.publish(agent_pb2.RunNotice(run_id=RUN_ID), held=True)
         feed.cut()
         assert (await reading[0]).sent == 2
-    assert [event["seq"] for event in ear.heard] == [1, 2]
+    assert [event["seq"] for event in ear.events] == [1, 2]
 
 
 async def test_a_reader_without_events_of_a_cut_feed_is_told_to_attach_again() -> None:
@@ -271,7 +271,7 @@ async def test_a_reader_without_events_of_a_cut_feed_is_told_to_attach_again() -
     feed.cut()
     with pytest.raises(Overloaded, match="attach again"):
         await reading
-    assert ear.heard == []
+    assert ear.events == []
 
 
 async def test_a_call_ends_with_complete_arguments_when_the_next_one_starts() -> None:
@@ -281,7 +281,7 @@ async def test_a_call_ends_with_complete_arguments_when_the_next_one_starts() ->
         for index, arguments in ((0, '{"city":'), (0, '"Rome"}'), (1, "{}")):
             answer.take(fragment(index, arguments).SerializeToString())
         answer.close()
-    kinds = [event["type"] for event in ear.heard]
+    kinds = [event["type"] for event in ear.events]
     assert kinds == ["tool.start", "tool.args", "tool.args", "tool.end", "tool.start", "tool.args", "tool.end"]
     assert [call.arguments for call in answer.calls] == ['{"city":"Rome"}', "{}"]
     assert len({call.tool_id for call in answer.calls}) == 2
@@ -297,21 +297,21 @@ async def test_a_held_event_and_later_ones_wait_until_it_is_released() -> None:
         answer.close()
         end_run(feed)
         async with readers_of(feed, late) as reading_late:
-            assert [event["seq"] for event in ear.heard] == [event["seq"] for event in late.heard] == [1, 2]
+            assert [event["seq"] for event in ear.events] == [event["seq"] for event in late.events] == [1, 2]
             feed.release(held_seq)
-            assert ear.heard[2]["seq"] == late.heard[2]["seq"] == held_seq
+            assert ear.events[2]["seq"] == late.events[2]["seq"] == held_seq
             await asyncio.gather(*reading, *reading_late)
-    assert len(ear.heard) == feed.seq
-    assert fold(late.heard) == fold(ear.heard)
+    assert len(ear.events) == feed.seq
+    assert fold(late.events) == fold(ear.events)
 
 
 async def test_each_of_two_held_events_waits_for_its_own_release() -> None:
     async with feed_with_reader() as (feed, ear, _):
         first, second = (feed.publish(agent_pb2.RunNotice(run_id=RUN_ID), held=True).seq for _ in range(2))
         feed.release(second)
-        assert len(ear.heard) == 2
+        assert len(ear.events) == 2
         feed.release(first)
-        assert [event["seq"] for event in ear.heard] == [1, 2, first, second]
+        assert [event["seq"] for event in ear.events] == [1, 2, first, second]
 
 
 async def test_deltas_beyond_the_queue_after_a_held_event_are_folded_on_release() -> None:
@@ -319,13 +319,13 @@ async def test_deltas_beyond_the_queue_after_a_held_event_are_folded_on_release(
         held_seq = feed.publish(agent_pb2.RunNotice(run_id=RUN_ID), held=True).seq
         send_texts(answer := make_answer(feed), *("x" * (QUEUE_MAX + 10)))
         feed.release(held_seq)
-        assert [event["type"] for event in ear.heard[2:]] == ["run.notice", "content.start", "content.delta"]
+        assert [event["type"] for event in ear.events[2:]] == ["run.notice", "content.start", "content.delta"]
         send_texts(answer, "y")
-        assert ear.heard[-1]["delta"] == "y"
+        assert ear.events[-1]["delta"] == "y"
         answer.close()
         end_run(feed)
         await reading[0]
-    assert fold(ear.heard)["blocks"][f"{RUN_ID}_c_1"]["text"] == "x" * (QUEUE_MAX + 10) + "y"
+    assert fold(ear.events)["blocks"][f"{RUN_ID}_c_1"]["text"] == "x" * (QUEUE_MAX + 10) + "y"
 
 
 WORDS = [f"word-{number:05} " for number in range(20_000)]
@@ -333,7 +333,7 @@ SENT_BEFORE_PAUSE = 1970
 
 
 async def iterate_events(ear: RecordingReader) -> AsyncIterator[agent_pb2.AgentDelta]:
-    for event in ear.heard:
+    for event in ear.events:
         yield parse_event(json.dumps(event))
 
 
@@ -353,8 +353,8 @@ async def test_a_lagging_reader_gets_every_word() -> None:
     run = RunStream(iterate_events(ear))
     pieces = [piece async for piece in run.text()]
     assert "".join(pieces) == run.state.answer == "".join(WORDS)
-    assert len(texts(ear.heard, "content")) == SENT_BEFORE_PAUSE + 1, "one event has all the other words"
-    assert ear.heard[-1]["type"] == "run.complete"
+    assert len(texts(ear.events, "content")) == SENT_BEFORE_PAUSE + 1, "one event has all the other words"
+    assert ear.events[-1]["type"] == "run.complete"
 
 
 async def test_a_cancelled_waiter_does_not_consume_the_event() -> None:
