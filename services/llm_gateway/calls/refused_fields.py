@@ -63,67 +63,23 @@ FORM: Path = ("response_format",)
 
 _FORM_NAMES = frozenset({"response_format", "format", "outputConfig", "responseJsonSchema"})
 
-_REFUSES_FORM = re.compile(
-    r"response.?format\b.{0,80}\b(?:unavailable|unsupported|not support|must be|enabled only|cannot be combined"
-    r"|not (?:be )?(?:available|allowed))"
-    r"|(?:n[o']t support|unsupported|unknown name).{0,80}"
-    r"(?:response.?format|output.?(?:config|format)|json.?schema|structured output)"
-    r"|(?:(?:output|text).?(?:config|format)(?!\.\w+\.s)|json mode|structured outputs?)\b.{0,80}"
-    r"(?:unsupported|not (?:support|enabled|available)|extra inputs)"
-    r"|must contain the word 'json'|json mode cannot|grammar constraints with tools"
-    r"|response mime type\b.{0,80}\bunsupported",
-    re.IGNORECASE,
-)
-"""Matches what DeepSeek (https://github.com/BerriAI/litellm/pull/31466, 2026-06), Claude on Vertex AI
-(https://github.com/OpenHands/software-agent-sdk/issues/1630, 2026-01), Bedrock and Gemma say of a schema, Groq, Gemini
-and llama.cpp of a form next to tools (https://github.com/vercel/ai/pull/16540, 2026-07), and OpenAI and Bailian of
-messages without the word (https://github.com/agno-agi/agno/pull/5317, 2025-11), but not what is said of a bad
-schema."""
-
 SCHEMA: Path = ("response_format", "schema")
 """The schema of a form; without it, this form alone is described in words."""
 
-_TOO_COMPLEX = re.compile(
-    r"too many (?:states|optional|union)|schema (?:is )?too (?:complex|large|deep)|grammar (?:is )?too large"
-    r"|grammar compilation|contains an invalid argument",
-    re.IGNORECASE,
-)
-"""Matches what Gemini and Claude say of schemas that they cannot enforce; Gemini may give no reason
-(https://github.com/googleapis/python-genai/issues/660, 2025-04; https://github.com/googleapis/python-aiplatform/issues/4301,
-2024-12)."""
-
 CACHE: Path = ("cache_control",)
 """The marks of what the provider may cache, in any protocol."""
-
-_CACHE_WORDS = re.compile(r"cache_?control|cache_?point", re.IGNORECASE)
-"""Matches the name of the marks, which some models of Bedrock, and some gateways, refuse
-(https://github.com/earendil-works/pi/issues/2053, 2026-03)."""
 
 SYSTEM: Path = ("system",)
 """The instructions, which some models accept only as a part of the user's message."""
 
 STREAM: Path = ("stream",)
-"""The answer's form as a stream, which some models of Bedrock lack with tools
-(https://github.com/earendil-works/pi/issues/3739, 2026-04)."""
+"""The answer's form as a stream, which some models of Bedrock lack with tools."""
 
 TEXT_WITH_CALLS: Path = ("text_with_calls",)
-"""Texts in the same turn as calls and results, which some models of Bedrock refuse
-(https://github.com/quarkiverse/quarkus-langchain4j/issues/1983, 2025-11)."""
+"""Texts in the same turn as calls and results, which some models of Bedrock refuse."""
 
-REPAIRABLE = {
-    # Google (https://github.com/0xPlaygrounds/rig/issues/788, 2025-09), Bedrock, OpenAI, templates of Gemma and Mistral
-    SYSTEM: re.compile(
-        r"developer instruction is not enabled"
-        r"|system (?:role|messages?|prompts?|instructions?) (?:is |are )?not supported"
-        r"|n[o']t support (?:the )?(?:system (?:role|messages?|prompts?|instructions?)|'system')",
-        re.IGNORECASE,
-    ),
-    STREAM: re.compile(r"tool use in streaming mode", re.IGNORECASE),
-    TEXT_WITH_CALLS: re.compile(
-        r"blocks and tool (?:use|result) blocks cannot be provided in the same turn", re.IGNORECASE
-    ),
-}
-"""What vendors say of parts that every request may have, and that can have another form."""
+REPAIRABLE = (SYSTEM, STREAM, TEXT_WITH_CALLS)
+"""Parts that every request may have, and that can have another form."""
 
 _TOOL_CHOICE: Path = ("tool_choice",)
 
@@ -131,27 +87,70 @@ _OTHER_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": 
 
 MESSAGES = "messages"
 
-_OF_CALLS: Mapping[str, tuple[re.Pattern[str], Any]] = {
-    "reasoning_content": (
-        re.compile(r"reasoning_content\b.{0,80}\b(?:missing|passed back)|missing\b.{0,20}\breasoning_content"),
-        " ",
+_OF_CALLS: Mapping[str, Any] = {
+    "reasoning_content": " ",
+    "extra_content": {"google": {"thought_signature": NO_SIGNATURE}},
+    "content": "",
+}
+"""Fields that some models require of calls in the conversation, with a value for calls without."""
+
+_REFUSALS: Mapping[Path, re.Pattern[str]] = {
+    # Google (https://github.com/0xPlaygrounds/rig/issues/788, 2025-09), Bedrock, OpenAI, templates of Gemma and Mistral
+    SYSTEM: re.compile(
+        r"developer instruction is not enabled"
+        r"|system (?:role|messages?|prompts?|instructions?) (?:is |are )?not supported"
+        r"|n[o']t support (?:the )?(?:system (?:role|messages?|prompts?|instructions?)|'system')",
+        re.IGNORECASE,
     ),
-    "extra_content": (
-        re.compile(r"missing a .{0,2}thought_signature"),
-        {"google": {"thought_signature": NO_SIGNATURE}},
+    # https://github.com/earendil-works/pi/issues/3739 (2026-04)
+    STREAM: re.compile(r"tool use in streaming mode", re.IGNORECASE),
+    # https://github.com/quarkiverse/quarkus-langchain4j/issues/1983 (2025-11)
+    TEXT_WITH_CALLS: re.compile(
+        r"blocks and tool (?:use|result) blocks cannot be provided in the same turn", re.IGNORECASE
     ),
-    "content": (
-        re.compile(
-            r"\bcontent\b(?!\.).{0,40}\b(?:null|field required|(?:valid|be a) string)|content type: <nil>", re.I
-        ),
-        "",
+    # DeepSeek (https://github.com/BerriAI/litellm/pull/31466, 2026-06), Claude on Vertex AI
+    # (https://github.com/OpenHands/software-agent-sdk/issues/1630, 2026-01), Bedrock and Gemma of a schema; Groq,
+    # Gemini and llama.cpp of a form next to tools (https://github.com/vercel/ai/pull/16540, 2026-07); OpenAI and
+    # Bailian of messages without the word (https://github.com/agno-agi/agno/pull/5317, 2025-11). A bad schema is the
+    # caller's.
+    FORM: re.compile(
+        r"response.?format\b.{0,80}\b(?:unavailable|unsupported|not support|must be|enabled only|cannot be combined"
+        r"|not (?:be )?(?:available|allowed))"
+        r"|(?:n[o']t support|unsupported|unknown name).{0,80}"
+        r"(?:response.?format|output.?(?:config|format)|json.?schema|structured output)"
+        r"|(?:(?:output|text).?(?:config|format)(?!\.\w+\.s)|json mode|structured outputs?)\b.{0,80}"
+        r"(?:unsupported|not (?:support|enabled|available)|extra inputs)"
+        r"|must contain the word 'json'|json mode cannot|grammar constraints with tools"
+        r"|response mime type\b.{0,80}\bunsupported",
+        re.IGNORECASE,
+    ),
+    # Gemini and Claude of schemas that they cannot enforce; Gemini may give no reason
+    # (https://github.com/googleapis/python-genai/issues/660, 2025-04;
+    # https://github.com/googleapis/python-aiplatform/issues/4301, 2024-12)
+    SCHEMA: re.compile(
+        r"too many (?:states|optional|union)|schema (?:is )?too (?:complex|large|deep)|grammar (?:is )?too large"
+        r"|grammar compilation|contains an invalid argument",
+        re.IGNORECASE,
+    ),
+    # Models of Bedrock, and gateways (https://github.com/earendil-works/pi/issues/2053, 2026-03)
+    CACHE: re.compile(
+        r"cache_?(?:control|point)\b.{0,80}(?:not (?:be )?(?:permitted|supported|allowed)|unsupported|extra inputs)"
+        r"|(?:n[o']t support|unsupported|unknown|unrecognized|unexpected).{0,80}cache_?(?:control|point)",
+        re.IGNORECASE,
+    ),
+    # Kimi and DeepSeek of calls that another model made (https://github.com/openclaw/openclaw/issues/10085, 2026-02)
+    (MESSAGES, "reasoning_content"): re.compile(
+        r"reasoning_content\b.{0,80}\b(?:missing|passed back)|missing\b.{0,20}\breasoning_content"
+    ),
+    # Gemini in its compatible API (https://github.com/crmne/ruby_llm/issues/591, 2026-02)
+    (MESSAGES, "extra_content"): re.compile(r"missing a .{0,2}thought_signature"),
+    # Cloudflare and Ollama (https://github.com/zeroclaw-labs/zeroclaw/pull/9493,
+    # https://github.com/SAIL-Research-Lab/cheetahclaws/pull/72, 2026)
+    (MESSAGES, "content"): re.compile(
+        r"\bcontent\b(?!\.).{0,40}\b(?:null|field required|(?:valid|be a) string)|content type: <nil>", re.IGNORECASE
     ),
 }
-"""Fields that some models require of calls in the conversation, with what they say without, and a value: Kimi and
-DeepSeek, of calls that another model made (https://github.com/openclaw/openclaw/issues/10085, 2026-02), Gemini in its
-compatible API (https://github.com/crmne/ruby_llm/issues/591, 2026-02), Cloudflare and Ollama
-(https://github.com/zeroclaw-labs/zeroclaw/pull/9493, https://github.com/SAIL-Research-Lab/cheetahclaws/pull/72, 2026).
-"""
+"""What vendors say of fields and parts that they do not name, or name in words of their own."""
 
 _SAYS_UNSUPPORTED = re.compile(
     r"unsupported|(?:not?|n't) (?:be )?support|not (?:be )?(?:permitted|allowed|compatible|available|enabled)"
@@ -215,7 +214,7 @@ class RefusedFields:
         for path, value in self._by_model.get((provider.key, entry.name), {}):
             if path[0] == MESSAGES:
                 for part in list_lacking(body, path[1]):
-                    part[path[1]] = _OF_CALLS[path[1]][1]
+                    part[path[1]] = _OF_CALLS[path[1]]
                 continue
             parent: Any = body
             for name in path[:-1]:
@@ -274,27 +273,18 @@ def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Pa
     """Return the optional field that the error names: by `param`, or in a message that calls it refused."""
     if not isinstance(error, InvalidRequest):
         return None
-    for path, pattern in REPAIRABLE.items():
+    for path, pattern in _REFUSALS.items():
         if path in optional and pattern.search(error.message):
-            return path  # templates fail with status 500
+            return path
     has_no_endpoint = _NO_ENDPOINT in error.message
     if error.metadata.get("httpStatus") not in STATUSES and not has_no_endpoint:
         return None
-    if FORM in optional and _REFUSES_FORM.search(error.message):
-        return FORM
-    if SCHEMA in optional and _TOO_COMPLEX.search(error.message):
-        return SCHEMA
-    for field, (said, _) in _OF_CALLS.items():
-        if (MESSAGES, field) in optional and said.search(error.message):
-            return MESSAGES, field
-    if CACHE in optional and _CACHE_WORDS.search(error.message) and _SAYS_UNSUPPORTED.search(error.message):
-        return CACHE
     words = [_normalise(word) for word in _WORD.findall(error.message)]
     allowed = _ALLOWED_VALUES.search(error.message)
     param = error.metadata.get("param", "") or (allowed[1] if allowed else "")
     named = [_normalise(word) for word in _WORD.findall(param)]
     by_name: dict[str, Path] = {}
-    for path in (path for path in optional if path not in (FORM, SCHEMA, CACHE, *REPAIRABLE) and path[0] != MESSAGES):
+    for path in (path for path in optional if path not in _REFUSALS):
         other = _OTHER_NAMES.get(path[-1])
         if other is None or _normalise(other) in words or "extraforbidden" in words:
             by_name[_normalise(path[-1])] = path

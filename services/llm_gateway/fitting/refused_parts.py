@@ -64,12 +64,12 @@ class RefusedStates:
         if given is not accepted:
             kept = {message.provider_state for message in accepted.messages}
             for message in given.messages:
-                if message.provider_state not in kept:
+                if message.provider_state and message.provider_state not in kept:
                     self._hashes[hash(message.provider_state)] = None
 
     def leave_out(self, given: ChatRequest) -> ChatRequest:
         """Return the request without these states; the same object if it has none."""
-        if not any(hash(message.provider_state) in self._hashes for message in given.messages):
+        if not self._hashes or not any(hash(message.provider_state) in self._hashes for message in given.messages):
             return given
         request = ChatRequest()
         request.CopyFrom(given)
