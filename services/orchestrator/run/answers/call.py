@@ -64,7 +64,8 @@ def fit_arguments(call: Call) -> str:
             errors = schema.find_errors(value)
             if not errors:
                 return json.dumps(value, ensure_ascii=False, allow_nan=False) if number else call.effective
-            if not any([_read_as_meant(value, error, is_own=call.kind == "own") for error in errors]):  # noqa: C419 - all of them
+            # A list: every error must be repaired.
+            if not any([_read_as_meant(value, error, is_own=call.kind == "own") for error in errors]):  # noqa: C419
                 break
     except (ValueError, LookupError, RecursionError, NotChecked):
         pass
@@ -81,6 +82,8 @@ def _read_as_meant(value: Any, error: ValidationError, *, is_own: bool) -> bool:
     if is_own and rule == "additionalProperties":
         for name in error.kind.as_dict()["unexpected"]:
             del value[name]
+    elif not isinstance(holder, dict | list):
+        return False
     elif value is None and isinstance(holder, dict):
         del holder[key]
     elif isinstance(value, str):
