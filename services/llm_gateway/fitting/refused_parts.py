@@ -20,7 +20,7 @@ _STATE = re.compile(
     r"|content\.\d{1,4}\.thinking\b",
     re.IGNORECASE,
 )
-"""Matches what is said of states that the provider made, for example under another key. Item ids:
+"""Matches errors about states that the provider made, for example under another key. Item ids:
 https://github.com/github/copilot-cli/issues/3594 (2026-05); identities, of Azure:
 https://github.com/NousResearch/hermes-agent/pull/106718 (2026-09)."""
 

@@ -175,8 +175,10 @@ def _repair_body(body: bytes, request: httpx2.Request, status: int, kind: str) -
         sent = None
     if status >= CLIENT_ERROR and not (isinstance(sent, dict) and "jsonrpc" in sent):
         # The SDK would not tell the status. A page is for people, and says less than its length.
-        said = body.decode(errors="replace").splitlines() if kind.startswith(("text/plain", "application/json")) else []
-        sent = {"error": {"message": ": ".join((f"it answered with status {status}", *said[:1]))[:REASON_CHARS_MAX]}}
+        lines = (
+            body.decode(errors="replace").splitlines() if kind.startswith(("text/plain", "application/json")) else []
+        )
+        sent = {"error": {"message": ": ".join((f"it answered with status {status}", *lines[:1]))[:REASON_CHARS_MAX]}}
     if not (isinstance(sent, dict) and sent.keys() & {"result", "error"}) or "id" not in asked:
         return body
     repaired = repair_response(sent, asked["id"])

@@ -204,7 +204,7 @@ def _is_told(structured: Any, content: Sequence[types.ContentBlock]) -> bool:
         results += structured.values()
     loaded = [_load(text) for text in texts]
     blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in content]
-    return any(said in results for said in (*texts, *loaded, loaded, blocks))
+    return any(repeated in results for repeated in (*texts, *loaded, loaded, blocks))
 
 
 def _load(text: str) -> Any:

@@ -21,14 +21,14 @@ TEXT_CHARS_MAX = 2_000_000
 PDF_PAGES_MAX = 200
 
 PDF_S = 8.0
-"""Processor time after which no further page is begun, so that those before it are not lost."""
+"""Processor time after which no further page is started, so that the earlier ones are not lost."""
 
 PAGES_NAMED_MAX = 20
 
 REFRESH_S_MAX = 10
 
 MOVED_CHARS_MAX = 500
-"""Longest text of a page that only leads on to another; one with more text is a page of its own."""
+"""Longest text of a page that only redirects to another; one with more text is a page of its own."""
 
 ARTICLE_BYTES_MAX = 1024 * 1024
 """Maximum size of a page whose article is extracted: 1 MiB takes up to 6 s and 200 MB, 5 MiB too much of both
@@ -87,7 +87,7 @@ def _flatten_code(tree: Any) -> None:
 
 
 def _find_refresh(tree: Any) -> str:
-    """Return the address to which a browser would soon go on by itself; empty without one."""
+    """Return the address that a browser would soon load by itself; empty without one."""
     for meta in tree.iterfind(".//meta[@content]"):
         delay, _, target = meta.get("content").replace(",", ";", 1).partition(";")
         name, _, address = target.partition("=")

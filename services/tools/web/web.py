@@ -57,7 +57,7 @@ class Page:
     title: str
     text: str
     refresh: str = ""
-    """Address to which the page, which has hardly any text, leads on by itself; empty for others."""
+    """Address to which the page, which has hardly any text, redirects; empty for others."""
 
 
 async def read_page(fetched: FetchedResponse, extractor: Extractor) -> Page:
@@ -140,7 +140,7 @@ class Web:
     extractor: Extractor = field(default_factory=Extractor)
 
     async def read_url(self, url: str) -> Page:
-        """Read a page, or the one to which it leads on. Raises ToolFailed."""
+        """Read a page, or the one to which it redirects. Raises ToolFailed."""
         page = await read_page(await self.fetcher.fetch(url), self.extractor)
         for _ in range(REFRESHES_MAX):
             try:

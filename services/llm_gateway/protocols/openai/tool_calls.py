@@ -56,7 +56,7 @@ class ToolCalls:
     def convert_part(self, part: CallPart, position: int | None) -> CallPiece | None:
         """Normalize the fragment at `position` of several in a delta; None if it contains nothing new."""
         function = part.function
-        # Servers of gpt-oss leave marks behind names (https://github.com/vllm-project/vllm/pull/32633, 2026-01).
+        # Servers of gpt-oss leave marks after names (https://github.com/vllm-project/vllm/pull/32633, 2026-01).
         name = ((function and function.name) or "").partition("<|")[0]
         arguments = read_arguments(function.arguments) if function is not None else ""
         index = self._find_call(part, name, position)

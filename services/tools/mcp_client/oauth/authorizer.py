@@ -211,7 +211,7 @@ async def _find_resource(settings: Http, challenge: Challenge) -> ProtectedResou
 def _leave_out_unused(response: httpx2.Response) -> httpx2.Response:
     """Return a response whose metadata have only what is used here, so that nothing else in them can be wrong.
 
-    An empty value stands for an absent one.
+    An empty value counts as absent.
     """
     try:
         stated = msgspec.json.decode(response.content)
