@@ -174,11 +174,10 @@ def _repair_body(body: bytes, request: httpx2.Request, status: int, kind: str) -
     except orjson.JSONDecodeError:
         sent = None
     if status >= CLIENT_ERROR and not (isinstance(sent, dict) and "jsonrpc" in sent):
-        # The SDK would not tell the status. A page is for people, and says less than its length.
-        lines = (
-            body.decode(errors="replace").splitlines() if kind.startswith(("text/plain", "application/json")) else []
-        )
-        sent = {"error": {"message": ": ".join((f"it answered with status {status}", *lines[:1]))[:REASON_CHARS_MAX]}}
+        # The SDK would hide the status. The text is left out if it is a page, which is written for people.
+        is_text = kind.startswith(("text/plain", "application/json"))
+        lines = body.decode(errors="replace").splitlines()[:1] if is_text else []
+        sent = {"error": {"message": ": ".join((f"it answered with status {status}", *lines))[:REASON_CHARS_MAX]}}
     if not (isinstance(sent, dict) and sent.keys() & {"result", "error"}) or "id" not in asked:
         return body
     repaired = repair_response(sent, asked["id"])

@@ -190,13 +190,13 @@ async def stream_result(context: ToolContext, answer: types.CallToolResult) -> A
                 if artifact.mime_type in SHOWN_TYPES and artifact.size_bytes <= IMAGE_BYTES_MAX:
                     shown.append(f"{FOLDER}/{artifact.name}")
     if answer.structured_content is not None and not (
-        answer.content and _is_told(answer.structured_content, answer.content)
+        answer.content and _is_repeated(answer.structured_content, answer.content)
     ):
         texts.append(json.dumps(answer.structured_content, ensure_ascii=False))
     yield make_result("\n".join(texts) or "(no output)", ok=not answer.is_error, shown=shown)
 
 
-def _is_told(structured: Any, content: Sequence[types.ContentBlock]) -> bool:
+def _is_repeated(structured: Any, content: Sequence[types.ContentBlock]) -> bool:
     """Return whether the blocks repeat the structured content or its only member, as JSON, verbatim or as blocks."""
     texts = [block.text for block in content if isinstance(block, types.TextContent)]
     results = [structured]
