@@ -182,7 +182,7 @@ ASKING = {
 
 
 @pytest.mark.parametrize("where", ASKING)
-async def test_faces_refuse_queries_without_the_scope_ask(
+async def test_facades_refuse_queries_without_the_scope_ask(
     where: str, stage: Stage, front: aiohttp.ClientSession
 ) -> None:
     headers = {"X-API-Key": stage.lacking["ask"]}

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.engines
 
 JUDGED = Path(__file__).with_name("judged")
 
-SMALL_TALK = """\
+CHITCHAT = """\
 How is the weather today?|Good evening!|What time is it?|Can you help me?|Thank you so much.
 Nice to meet you|Go on, please.
 Wie ist das Wetter heute?|Schönen Abend noch!|Wie spät ist es?|Kannst du mir helfen?|Vielen Dank!|Mach weiter.
@@ -42,11 +42,11 @@ async def test_a_question_recalls_the_facts_people_judged_relevant_and_few_other
     assert wrong / question_count <= 0.4
 
 
-async def test_small_talk_recalls_no_fact(memory: Memory) -> None:
+async def test_chitchat_recalls_no_fact(memory: Memory) -> None:
     for entry in tomllib.loads((JUDGED / "judged.toml").read_text("utf-8")).values():
         for text in entry["facts"]:
             await memory.remember(text.rpartition(" | ")[2])
-    for question in SMALL_TALK.replace("\n", "|").split("|"):
+    for question in CHITCHAT.replace("\n", "|").split("|"):
         assert await memory.recall(question) == [], question
 
 

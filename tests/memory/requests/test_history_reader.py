@@ -64,22 +64,22 @@ async def test_a_query_finds_messages_anywhere_with_the_most_matching_words_firs
     assert not (await read_lines(memory, chat_id, run_id, query="hurricane")).messages
 
 
-SMALL_TALK = "What do we do about this in the morning, how much is it, and which of the ropes is the first? "
+CHITCHAT = "What do we do about this in the morning, how much is it, and which of the ropes is the first? "
 QUESTION = "How much is the deviation of the compass, and in which direction is it?"
 
 
 async def test_a_whole_question_finds_the_message_with_its_rare_words(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("The compass has a deviation of 4.25 degrees.")
     for _ in range(20):
-        await memory.append(chat_id, run_id, step_line(content(SMALL_TALK)), run_line())
-        _, run_id = await memory.begin(SMALL_TALK, chat_id)
+        await memory.append(chat_id, run_id, step_line(content(CHITCHAT)), run_line())
+        _, run_id = await memory.begin(CHITCHAT, chat_id)
     found = (await read_lines(memory, chat_id, run_id, query=QUESTION)).messages
     assert found[0].text.endswith("4.25 degrees.")
 
 
 async def test_the_excerpt_of_a_long_message_contains_the_rarest_word_of_the_query(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin(SMALL_TALK * 20 + "Compass: 4.25 degrees. " + SMALL_TALK * 20)
-    await memory.append(chat_id, run_id, step_line(content("Which direction, this morning? " + SMALL_TALK)), run_line())
+    chat_id, run_id = await memory.begin(CHITCHAT * 20 + "Compass: 4.25 degrees. " + CHITCHAT * 20)
+    await memory.append(chat_id, run_id, step_line(content("Which direction, this morning? " + CHITCHAT)), run_line())
     _, run_id = await memory.begin("and now?", chat_id)
     question = "In the morning, what did the compass say?"
     messages = (await read_lines(memory, chat_id, run_id, query=question, chars_max=2000)).messages

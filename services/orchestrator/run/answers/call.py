@@ -82,7 +82,7 @@ def _read_as_meant(value: Any, error: ValidationError, *, is_own: bool) -> bool:
     if is_own and rule == "additionalProperties":
         for name in error.kind.as_dict()["unexpected"]:
             del value[name]
-    elif not isinstance(holder, dict | list):
+    elif holder is value:  # the arguments as a whole
         return False
     elif value is None and isinstance(holder, dict):
         del holder[key]
