@@ -32,6 +32,7 @@ from services.llm_gateway.calls.refused_fields import (
     TEXT_WITH_CALLS,
     Path,
     RefusedFields,
+    choose_settings,
     find_optional_fields,
     find_refused_field,
 )
@@ -178,13 +179,15 @@ class Attempt:
         try:
             await self._models.pictures.fit(self._request, list_refused_pictures(target.provider, target.model))
             endpoint, url = target.endpoint, target.endpoint.url
+            refused = self._refused.find_refused(target.provider, target.entry)
+            paths = {path for path, _ in refused}
             for path, fit in REPAIRS.items():
-                if self._refused.has(target.provider, target.entry, path):
+                if path in paths:
                     fit(self._request)
-            if self._refused.has(target.provider, target.entry, STREAM):
+            if STREAM in paths:
                 url = url.replace("/converse-stream", "/converse")
             schema = self._request.output_format.schema
-            provider, entry = self._refused.choose_settings(target.provider, target.entry, schema)
+            provider, entry = choose_settings(refused, target.provider, target.entry, schema)
             fields = self._protocol.build_body(self._request, provider, entry)
             self._refused.leave_out(provider, entry, fields)
             optional = find_optional_fields(fields) | dict.fromkeys(REPAIRABLE, "")

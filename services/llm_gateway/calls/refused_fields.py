@@ -4,8 +4,8 @@ from the start."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from itertools import pairwise
+from collections.abc import Collection, Mapping
+from itertools import pairwise, repeat
 from typing import Any, TypeAlias
 
 import orjson
@@ -93,6 +93,8 @@ _OF_CALLS: Mapping[str, Any] = {
     "content": "",
 }
 """Fields that some models require of calls in the conversation, with a value for calls without."""
+
+_OPTIONAL_OF_CALLS = {(MESSAGES, field): "" for field in _OF_CALLS}
 
 _REFUSALS: Mapping[Path, re.Pattern[str]] = {
     # Google (https://github.com/0xPlaygrounds/rig/issues/788, 2025-09), Bedrock, OpenAI, templates of Gemma and Mistral
@@ -184,26 +186,12 @@ class RefusedFields:
         return sum(map(len, self._by_model.values()))
 
     def list_fields(self, provider: Provider, entry: Model) -> list[str]:
-        remembered = self._by_model.get((provider.key, entry.name), {})
-        shared = [] if self._shared is None else self._shared.list_fields(provider, entry)
-        return sorted({*shared, *(".".join(path) for path, _ in remembered)})
+        return sorted({".".join(path) for path, _ in self.find_refused(provider, entry)})
 
-    def has(self, provider: Provider, entry: Model, path: Path, value: Any = None) -> bool:
-        """Return whether the model has refused a field, with this or any value."""
-        known = self._by_model.get((provider.key, entry.name), ())
-        own = any(path == refused and (value is None or orjson.dumps(value) == given) for refused, given in known)
-        return own or (self._shared is not None and self._shared.has(provider, entry, path, value))
-
-    def choose_settings(self, provider: Provider, entry: Model, schema: str) -> tuple[Provider, Model]:
-        """Return the settings, without cache marks or the ability to keep to this schema if the model has refused
-        these."""
-        known = provider, entry
-        if self.has(*known, FORM) or self.has(*known, SCHEMA, schema):
-            abilities = tuple(name for name in entry.capabilities or ("tools",) if name != "json_schema")
-            entry = entry.model_copy(update={"capabilities": abilities})
-        if self.has(*known, CACHE):
-            provider = provider.model_copy(update={"prompt_cache": False})
-        return provider, entry
+    def find_refused(self, provider: Provider, entry: Model) -> set[tuple[Path, bytes]]:
+        """Return the fields that the model has refused, with their values as JSON."""
+        own = set(self._by_model.get((provider.key, entry.name), ()))
+        return own if self._shared is None else own | self._shared.find_refused(provider, entry)
 
     def leave_out(self, provider: Provider, entry: Model, body: dict[str, Any]) -> None:
         """Remove from `body` the fields that were refused before, and add those that were missing."""
@@ -213,8 +201,12 @@ class RefusedFields:
             return
         for path, value in self._by_model.get((provider.key, entry.name), {}):
             if path[0] == MESSAGES:
-                for part in list_lacking(body, path[1]):
-                    part[path[1]] = _OF_CALLS[path[1]]
+                _, field = path
+                answers = [message for message in body.get(MESSAGES, ()) if message.get("tool_calls")]
+                is_firsts = field == "extra_content"  # the signature is the first call's
+                for part in [answer["tool_calls"][0] for answer in answers] if is_firsts else answers:
+                    if part.get(field) is None:
+                        part[field] = _OF_CALLS[field]
                 continue
             parent: Any = body
             for name in path[:-1]:
@@ -249,6 +241,19 @@ class RefusedFields:
                 log.warning("field left out", provider=model[0], model=model[1], field=".".join(path), said=said)
 
 
+def choose_settings(
+    refused: Collection[tuple[Path, bytes]], provider: Provider, entry: Model, schema: str
+) -> tuple[Provider, Model]:
+    """Return the settings, without cache marks or the ability to keep to this schema if these are refused."""
+    paths = {path for path, _ in refused}
+    if FORM in paths or (SCHEMA in paths and (SCHEMA, orjson.dumps(schema)) in refused):
+        abilities = tuple(name for name in entry.capabilities or ("tools",) if name != "json_schema")
+        entry = entry.model_copy(update={"capabilities": abilities})
+    if CACHE in paths:
+        provider = provider.model_copy(update={"prompt_cache": False})
+    return provider, entry
+
+
 def find_optional_fields(body: Mapping[str, Any], depth: int = _DEPTH_MAX) -> dict[Path, Any]:
     """Return the fields of `body`, at any of `depth` levels, that may be omitted or renamed; an object with nothing
     else may be omitted, too."""
@@ -257,8 +262,8 @@ def find_optional_fields(body: Mapping[str, Any], depth: int = _DEPTH_MAX) -> di
         if name in _FORM_NAMES:
             found[FORM] = ""
             continue
-        if name == MESSAGES:
-            found |= {(MESSAGES, field): "" for field in _OF_CALLS if list_lacking(body, field)}
+        if name == MESSAGES and any(map(dict.get, value, repeat("tool_calls"))):  # no generator: chats are long
+            found |= _OPTIONAL_OF_CALLS
         inner: dict[Path, Any] = find_optional_fields(value, depth - 1) if isinstance(value, dict) and depth > 1 else {}
         if FORM in inner:
             found[FORM] = inner.pop(FORM)
@@ -299,13 +304,6 @@ def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Pa
     if "messages" not in words and not {"thinking", "reasoning"}.isdisjoint(words):
         words += _REASONING
     return next((by_name[word] for word in words if word in by_name), None)
-
-
-def list_lacking(body: Mapping[str, Any], field: str) -> list[dict[str, Any]]:
-    """Return the answers with calls that lack the field, or of `extra_content` their first calls."""
-    answers = [message for message in body.get(MESSAGES, ()) if message.get("tool_calls")]
-    parts = [answer["tool_calls"][0] for answer in answers] if field == "extra_content" else answers
-    return [part for part in parts if part.get(field) is None]
 
 
 def _get_tool_name(value: Any) -> str:
