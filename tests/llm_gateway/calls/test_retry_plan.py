@@ -20,7 +20,7 @@ from services.llm_gateway.protocols.openai.reader import FRAME_BYTES_MAX
 from services.llm_gateway.providers.credentials import Credentials
 from services.llm_gateway.providers.provider_file import Provider
 from tests.support.llm_gateway.answering import HELLO, http_answer
-from tests.support.llm_gateway.conversation import SHORT
+from tests.support.llm_gateway.conversation import SHORT, choose_timeouts
 from tests.support.llm_gateway.gateway import Asking, ChatResult, Gateway, provider_entry
 from tests.support.timing import within
 
@@ -53,9 +53,9 @@ def list_attempts(result: ChatResult) -> list[tuple[str, str, int]]:
 
 @pytest.mark.parametrize("fault", BEFORE_THE_FIRST_DELTA)
 async def test_a_failure_before_the_first_delta_shows_only_as_a_second_started(asking: Asking, fault: str) -> None:
-    step, _ = BEFORE_THE_FIRST_DELTA[fault]
+    step, reason = BEFORE_THE_FIRST_DELTA[fault]
     script = [SPARE_SAYS_HELLO, {"steps": [step]}]
-    async with asking(script, spare={}, **FALLBACK, **SHORT) as gateway:
+    async with asking(script, spare={}, **FALLBACK, **choose_timeouts(reason)) as gateway:
         result = await gateway.chat()
         await gateway.sim.until_idle()
     assert result.kinds == ["started", "started", "content", "usage", "finish"]
@@ -66,7 +66,7 @@ async def test_a_failure_before_the_first_delta_shows_only_as_a_second_started(a
 @pytest.mark.parametrize("fault", BEFORE_THE_FIRST_DELTA)
 async def test_the_same_provider_is_retried_first(asking: Asking, fault: str) -> None:
     step, reason = BEFORE_THE_FIRST_DELTA[fault]
-    async with asking([{"steps": [step]}], retry={"maxAttempts": 2}, **SHORT) as gateway:
+    async with asking([{"steps": [step]}], retry={"maxAttempts": 2}, **choose_timeouts(reason)) as gateway:
         result = await gateway.chat()
     assert result.kinds == ["started", "started"]
     assert result.reason == reason
@@ -78,7 +78,7 @@ async def test_a_failure_after_the_first_delta_ends_the_call_with_the_usage_so_f
     step, reason = BEFORE_THE_FIRST_DELTA[fault]
     usage = {"usage": {"prompt_tokens": 7, "completion_tokens": 3}}
     script = [SPARE_SAYS_HELLO, {"steps": [{"content": "a"}, usage, step]}]
-    async with asking(script, spare={}, **FALLBACK, **THRICE, **SHORT) as gateway:
+    async with asking(script, spare={}, **FALLBACK, **THRICE, **choose_timeouts(reason)) as gateway:
         result = await gateway.chat()
     assert result.kinds == ["started", "content", "usage"]
     assert (result.usage.input_tokens, result.usage.output_tokens) == (7, 3)

@@ -9,7 +9,17 @@ import orjson
 import pytest
 
 from headrace.v1 import llm_pb2
-from tests.support.llm_gateway.conversation import SCHEMA, SHORT, SYSTEM, TOOL, USER, answers, asks, call, read_body
+from tests.support.llm_gateway.conversation import (
+    SCHEMA,
+    SYSTEM,
+    TOOL,
+    USER,
+    answers,
+    asks,
+    call,
+    choose_timeouts,
+    read_body,
+)
 from tests.support.llm_gateway.gateway import Asking, ChatResult, text_message
 
 HIGH = llm_pb2.Reasoning(enabled=True, effort="HIGH")
@@ -232,7 +242,7 @@ async def test_thinking_and_sampling_fields_are_made_compatible(
 async def test_every_kind_of_failure_has_a_typed_error(
     asking: Asking, steps: list[Any], kinds: list[str], reason: str
 ) -> None:
-    async with asking([{"steps": steps}], protocol="anthropic", **SHORT) as gateway:
+    async with asking([{"steps": steps}], protocol="anthropic", **choose_timeouts(reason)) as gateway:
         result = await gateway.chat()
         await gateway.sim.until_idle()
     assert list_content_kinds(result) == kinds

@@ -12,7 +12,7 @@ from headrace.streams import reading
 from services.llm_gateway.protocols.openai.reader import FRAME_BYTES_MAX
 from services.llm_gateway.protocols.registry import PROTOCOLS
 from tests.support.llm_gateway.answering import HELLO, http_answer, raw_provider
-from tests.support.llm_gateway.conversation import SHORT
+from tests.support.llm_gateway.conversation import SHORT, choose_timeouts
 from tests.support.llm_gateway.gateway import Asking, ChatResult, text_message
 
 FINISHED = 'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
@@ -151,7 +151,7 @@ async def test_an_error_inside_a_stream_ends_it_with_the_usage_so_far(
 async def test_a_broken_stream_ends_with_a_typed_error(
     asking: Asking, steps: list[Any], kinds: list[str], reason: str | None
 ) -> None:
-    async with asking([{"steps": steps}], **SHORT) as gateway:
+    async with asking([{"steps": steps}]) as gateway:
         result = await gateway.chat()
         await gateway.sim.until_idle()
     assert result.kinds == kinds
@@ -214,7 +214,7 @@ async def test_an_unreachable_address_is_provider_unavailable(asking: Asking, ba
     ids=["silence", "not HTTP", "no body", "body missing", "error in a 200"],
 )
 async def test_a_response_that_is_no_stream_has_a_typed_error(asking: Asking, answer: bytes, reason: str) -> None:
-    async with raw_provider(answer) as (base_url, _), asking(baseUrl=base_url, **SHORT) as gateway:
+    async with raw_provider(answer) as (base_url, _), asking(baseUrl=base_url, **choose_timeouts(reason)) as gateway:
         result = await gateway.chat()
     assert result.kinds == ["started"]
     assert result.reason == reason

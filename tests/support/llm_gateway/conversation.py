@@ -6,9 +6,15 @@ from headrace.v1 import llm_pb2
 from tests.support.llm_gateway.gateway import Gateway, text_message
 
 SHORT: dict[str, Any] = {"timeouts": {"connectMs": 300, "firstDeltaMs": 300, "idleMs": 200}}
+
 SCHEMA = '{"type":"object","properties":{"big":{"const":12345678901234567890123}}}'
 TOOL = llm_pb2.ToolSchema(name="f", description="does it", parameters=SCHEMA)
 SYSTEM, USER = text_message("system", "be brief"), text_message("user", "hello")
+
+
+def choose_timeouts(reason: str) -> dict[str, Any]:
+    """Return short timeouts if the call must end by one; otherwise the defaults, which also hold on a busy machine."""
+    return SHORT if reason == "STREAM_STALLED" else {}
 
 
 def call(call_id: str, arguments: str = "{}") -> llm_pb2.ToolCall:
