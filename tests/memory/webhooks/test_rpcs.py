@@ -79,8 +79,8 @@ async def test_deliveries_are_listed_page_by_page(memory: Memory) -> None:
     webhook_id = (await memory.call("CreateWebhook", url=URL)).webhook.webhook_id
     for _ in range(3):
         await memory.begin_and_end()
+    await memory.chats()  # waits for pending writes, which make deliveries
     await memory.call("PingWebhook", webhook_id=webhook_id)
-    await memory.chats()  # waits for pending writes
     pages = await read_pages(memory, "ListDeliveries", "deliveries", 2, webhook_id=webhook_id)
     types = [[delivery.type for delivery in page] for page in pages]
     assert types == [["headrace.ping", "headrace.run.ended"], ["headrace.run.ended"] * 2]
